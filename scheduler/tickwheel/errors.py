@@ -57,7 +57,8 @@ class NamespaceInUse(TickwheelError):
 
 
 class QueueNotFound(TickwheelError):
-    """No queue of this name exists, or the queue was recreated after the client had read its configuration.
+    """No queue of this name exists, or the queue was recreated after the client had read its configuration or leased
+    the messages, or the leases are of another queue.
 
     In the first case, either the call does not create queues, or the namespace has no ``auto_create``.
     """

@@ -86,8 +86,8 @@ CLOCK_GUARD_MS_MAX = 3_600_000
 # Limits of one process of the service. A request is one gRPC message. A waiting call is a dequeue with a wait, or a
 # stream.
 REQUEST_BYTES = 4 * 1024 * 1024
-# A large request has more bytes than this. The fields of a smaller one take a few MB at most, so they are not counted
-# before the request is parsed.
+# A large request has more bytes than this. The fields of a smaller one take a few MB at most, so most are not
+# counted before the request is parsed: see `tickwheel.rpc.request_form`.
 UNCOUNTED_REQUEST_BYTES = 64 * 1024
 # Bytes of all large requests in flight. The memory that the requests take in total is a multiple.
 REQUESTS_BYTES = 64 * 1024 * 1024
@@ -123,9 +123,10 @@ SHARDS_OF_A_GROUP = 32
 CALLER_ITEMS = 500
 UNCOUNTED_ITEMS = 16
 # A call of `AwaitMessages` with more queues than `UNCOUNTED_ITEMS` takes the event loop for up to 3 ms at a time. Such
-# calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each, which is up to four times as
-# long while the event loop is busy. So 2,000 of them at once delay the calls of others by 0.6 to 1.4 s.
+# calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each. While the event loop is busy,
+# further pauses follow, up to this number in all. So 2,000 of them at once delay the calls of others by 0.6 to 1.4 s.
 PAUSE_AFTER_CHECK_S = 0.004
+PAUSES_AFTER_CHECK = 4
 # If a shard does not answer, such calls go on without a turn (`CALLER_HANGING_BYTES`): 96 of them, each of which counts
 # as 256 KiB.
 HANGING_CHECKS_BYTES = 24 * 1024 * 1024

@@ -48,7 +48,7 @@ def test_a_call_for_leases_of_a_deleted_queue_alone_is_refused(tw: Tickwheel, ca
     deleted = lease_two(tw)
     tw.delete_queue("q", purge=True)
     lease_two(tw)
-    with pytest.raises(QueueNotFound, match="was recreated"):
+    with pytest.raises(QueueNotFound, match="the leases are of a queue with another number"):
         CALLS[call](tw.queue("q"), deleted)
 
 

@@ -1,8 +1,10 @@
 """A shared limit: one caller gets half of the places, and each next caller half of those that are left."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -230,25 +232,35 @@ def test_there_is_a_pause_between_two_turns() -> None:
     assert begun[limits.CALLER_ANSWERS] - begun[0] >= pause_s
 
 
-@pytest.mark.parametrize(("share", "pauses"), [(0.0, 1), (0.7, 1), (0.9, 4)], ids=["idle", "two turns", "busy"])
-def test_the_pause_between_two_turns_is_longer_while_the_event_loop_is_busy(
-    share: float, pauses: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("used", "late", "pauses"),
+    [(0.0, 0.0, 1), (0.7, 0.0, 1), (0.9, 0.0, 4), (0.9, 5.0, 1)],
+    ids=["idle", "two turns", "busy", "busy and late"],
+)
+def test_further_pauses_follow_while_the_event_loop_is_busy(
+    used: float, late: float, pauses: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def count_pauses() -> float:
+    """``used`` is the share of a pause that the thread uses, and ``late`` how many pauses later a pause ends."""
+    pause_s, now, begun = 0.001, 0.0, 0
+    clock = SimpleNamespace(monotonic=lambda: now, thread_time=lambda: used * now)
+    monkeypatch.setattr(answer_limits, "time", clock)
+
+    async def run() -> None:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
-        read: list[float] = []
 
-        def thread_time() -> float:
-            read.append(share * loop.time())
-            return read[-1]
+        def call_later(pause: float, end: Callable[..., None], *arguments: Any) -> None:
+            nonlocal now, begun
+            begun += 1
+            now += (1 + late) * pause
+            loop.call_soon(end, *arguments)
 
-        monkeypatch.setattr(time, "thread_time", thread_time)
-        answer_limits._call_after_pauses(0.001, done.set)
+        # The arguments are read before the pause begins.
+        monkeypatch.setattr(loop, "call_later", call_later)
+        answer_limits._call_after_pauses(pause_s, done.set)
         await done.wait()
-        # It is read at the begin and at the end of each pause.
-        return len(read) / 2
 
-    assert asyncio.run(count_pauses()) == pauses
+    asyncio.run(run())
+    assert begun == pauses
 
 
 def test_a_call_that_was_woken_waits_for_a_turn_only_before_it_reads() -> None:

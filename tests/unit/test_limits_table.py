@@ -95,8 +95,8 @@ SERVICE_ROWS = {
     f" {METHOD_TABLE['ListMessages'].size}. The other requests with more than {limits.UNCOUNTED_ITEMS}"
     " wait in their order",
     f"`AwaitMessages` with more than {limits.UNCOUNTED_ITEMS} queues": "two at a time for each caller search for"
-    f" messages, with a pause of {limits.PAUSE_AFTER_CHECK_S * 1_000:g} ms after each, or up to four times as long"
-    " while the process is busy; the others wait in their order",
+    f" messages, with a pause of {limits.PAUSE_AFTER_CHECK_S * 1_000:g} ms after each, or"
+    f" {limits.PAUSES_AFTER_CHECK} such pauses while the process is busy; the others wait in their order",
     "the request of a call": f"must arrive within {limits.REQUEST_ARRIVAL_S:g} s after the headers of the call, and of"
     f" a health check within {limits.HEALTH_ARRIVAL_S:g} s",
     "other calls in flight": "– ; a call is in flight until its client has read the answer. Other calls may also use"

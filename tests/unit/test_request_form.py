@@ -240,6 +240,13 @@ def test_the_items_of_a_list_inside_a_small_request_are_counted_before_it_is_par
         form.parse(request.SerializeToString())
 
 
+def test_create_queue_alone_has_a_list_inside_a_message_and_its_longest_keys_are_accepted() -> None:
+    assert [name for name, form in FORMS.items() if form._has_inner_list] == ["CreateQueue"]
+    keys = ["k" * (limits.PAIR_KEY_BYTES - 2) + f"{n:02}" for n in range(limits.PAIRS_MAX)]
+    request = METHODS["CreateQueue"].request(queue="jobs", settings={"indexed": {"keys": keys}})
+    assert FORMS["CreateQueue"].parse(request.SerializeToString()) == request
+
+
 TEXTS: list[tuple[str, Any]] = [
     ("EnqueueBatch", {"namespace": "a" * 70_000}),
     ("Release", {"request_id": "-_" * 2_000_000 + "a:1"}),

@@ -6,9 +6,9 @@ from tests.upgrade.mixed_deployment import MixedDeployment
 
 
 def has_progressed(deployment: MixedDeployment) -> Callable[[], bool]:
-    """Return a function that returns whether each consumer and worker has finished messages since this call.
+    """Return a function that returns whether each consumer and worker has written something since this call.
 
-    Each of them writes a line for each message.
+    Each of them writes a line for each message that it has finished.
     """
     finishing = [*deployment.consumers, *deployment.workers]
     before = [component.written_bytes for component in finishing]

@@ -198,11 +198,19 @@ class NamespaceContext:
         return QueueNotFound(f"there is no queue {queue!r} in namespace {self.namespace!r}")
 
     def queue_recreated_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
-        """Return the error for a call with the number of an earlier queue of this name, or of another queue."""
+        """Return the error for a call that was packed for an earlier queue of this name, which no longer exists."""
         return QueueNotFound(
-            f"queue {queue!r} of namespace {self.namespace!r} has number {config.number}, and this call is for a queue"
-            f" with another number. If {queue!r} was recreated, the previous queue no longer exists: enqueue its"
-            " messages again, and drop messages that were leased from it. Otherwise, the leases are of another queue"
+            f"queue {queue!r} of namespace {self.namespace!r} was recreated and has number {config.number} now;"
+            " this call is for the previous queue, which no longer exists: enqueue the messages again, and drop"
+            " messages that were leased from the previous queue"
+        )
+
+    def lease_of_other_queue_error(self, queue: str, config: QueueConfig) -> QueueNotFound:
+        """Return the error for leases with another number than the queue: of an earlier one, or of another queue."""
+        return QueueNotFound(
+            f"queue {queue!r} of namespace {self.namespace!r} has number {config.number}, and the leases are of a queue"
+            f" with another number. If queue {queue!r} was recreated, drop the messages that were leased from the"
+            " previous queue, which no longer exists. Otherwise, the leases are of a queue with another name"
         )
 
     def options(self, blocked: bool) -> int:

@@ -323,7 +323,7 @@ def _config_of_leases(context: NamespaceContext, messages: Sequence[LeasedMessag
         # The cached configuration can be older than the leases.
         config = yield from context.fetch_config(name)
     if config.number != number:
-        raise context.queue_recreated_error(name, config)
+        raise context.lease_of_other_queue_error(name, config)
     return config
 
 
@@ -337,7 +337,7 @@ def _items(
     number = _U16.pack(config.number)
     fields = [message._field for message in messages]
     if {field[:2] for field in fields} != {number}:
-        raise context.queue_recreated_error(queue, config)
+        raise context.lease_of_other_queue_error(queue, config)
     runs = groupby([message.token for message in messages])
     return [b"".join(token + _U16.pack(len(list(run))) for token, run in runs), *fields]
 

@@ -15,9 +15,7 @@ from tickwheel.service.authorization import CALL
 from tickwheel.service.call_limits import name_current_caller, on_end_of_call
 from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
 
-# A pause is repeated up to as many times while the thread of the event loop uses more than this share of its time. The
-# checks of two turns use less.
-_PAUSES: Final = 4
+# The event loop is busy if its thread uses more than this share of a pause. The checks of two turns use less.
 _BUSY: Final = 0.8
 # The turn of the current call.
 TURN: ContextVar["Turn | None"] = ContextVar("turn", default=None)
@@ -204,16 +202,22 @@ class Turn:
             self.walk = None
 
 
-def _call_after_pauses(pause_s: float, do: Callable[[], None], left: int = _PAUSES) -> None:
-    """Call a function after a pause, or after up to ``left`` pauses as long as the event loop is busy."""
+def _call_after_pauses(pause_s: float, do: Callable[[], None]) -> None:
+    """Call a function after a pause. While the event loop is busy, further pauses follow, up to
+    `limits.PAUSES_AFTER_CHECK` in all, or fewer if they end late.
+    """
     loop = asyncio.get_running_loop()
-    begin, used = loop.time(), time.thread_time()
+    # The clock of the service's event loop has whole milliseconds.
+    latest = time.monotonic() + (limits.PAUSES_AFTER_CHECK - 0.5) * pause_s
 
-    def end() -> None:
-        is_busy = time.thread_time() - used > _BUSY * (loop.time() - begin)
-        if is_busy and left > 1:
-            _call_after_pauses(pause_s, do, left - 1)
+    def pause() -> None:
+        loop.call_later(pause_s, end, time.monotonic(), time.thread_time())
+
+    def end(begin: float, used: float) -> None:
+        now = time.monotonic()
+        if now < latest and time.thread_time() - used > _BUSY * (now - begin):
+            pause()
         else:
             do()
 
-    loop.call_later(pause_s, end)
+    pause()
