@@ -124,7 +124,7 @@ CALLER_ITEMS = 500
 UNCOUNTED_ITEMS = 16
 # A call of `AwaitMessages` with more queues than `UNCOUNTED_ITEMS` takes the event loop for up to 3 ms at a time. Such
 # calls take turns (`CALLER_ANSWERS`), with a pause of this number of seconds after each. While the event loop is busy,
-# further pauses follow, up to this number in all. So 2,000 of them at once delay the calls of others by 0.6 to 1.4 s.
+# further pauses follow, up to this number in all. So 2,000 of them at once delay the calls of others by 0.4 to 1.4 s.
 PAUSE_AFTER_CHECK_S = 0.004
 PAUSES_AFTER_CHECK = 4
 # If a shard does not answer, such calls go on without a turn (`CALLER_HANGING_BYTES`): 96 of them, each of which counts

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.wait_until import eventually_in_task
 from tickwheel import LimitExceeded, limits
 from tickwheel.client.settings import ClientSettings
 from tickwheel.plan import ContinueWalk
@@ -226,6 +227,8 @@ def test_there_is_a_pause_between_two_turns() -> None:
                 begun.append(asyncio.get_running_loop().time())
 
         await asyncio.gather(*(call() for _ in range(2 * limits.CALLER_ANSWERS)))
+        # Without a garbage collection.
+        await eventually_in_task(lambda: not answers._turns._lines, "no pause keeps the line of the caller")
         return begun
 
     begun = asyncio.run(measure())

@@ -206,18 +206,21 @@ def _call_after_pauses(pause_s: float, do: Callable[[], None]) -> None:
     """Call a function after a pause. While the event loop is busy, further pauses follow, up to
     `limits.PAUSES_AFTER_CHECK` in all, or fewer if they end late.
     """
-    loop = asyncio.get_running_loop()
+    _pause(pause_s, time.monotonic() + (limits.PAUSES_AFTER_CHECK - 0.5) * pause_s, do)
+
+
+def _pause(pause_s: float, latest: float, do: Callable[[], None]) -> None:
+    """Call a function after a pause. If the event loop is busy, make another pause before it, which begins before the
+    time ``latest``.
+    """
     # The clock of the service's event loop has whole milliseconds.
-    latest = time.monotonic() + (limits.PAUSES_AFTER_CHECK - 0.5) * pause_s
+    begin, used = time.monotonic(), time.thread_time()
 
-    def pause() -> None:
-        loop.call_later(pause_s, end, time.monotonic(), time.thread_time())
-
-    def end(begin: float, used: float) -> None:
+    def end() -> None:
         now = time.monotonic()
         if now < latest and time.thread_time() - used > _BUSY * (now - begin):
-            pause()
+            _pause(pause_s, latest, do)
         else:
             do()
 
-    pause()
+    asyncio.get_running_loop().call_later(pause_s, end)
