@@ -213,11 +213,11 @@ def forecast(context: NamespaceContext, queue: str, minutes: int) -> Plan[list[F
         )
     requests = [Request(shard, context.call("forecast", shard, queue, [minutes])) for shard in range(context.shards)]
     size = limits.FORECAST_ROUND // minutes
-    replies: list[Reply] = []
+    first, totals = 0, [0] * minutes
     for begin in range(0, len(requests), size):
-        replies += yield Round(requests[begin : begin + size])
-    first = int.from_bytes(replies[0].value[0]) // 60_000
-    totals = [sum(column) for column in zip(*(reply.value[1:] for reply in replies), strict=True)]
+        replies: list[Reply] = yield Round(requests[begin : begin + size])
+        first = first or int.from_bytes(replies[0].value[0]) // 60_000
+        totals = [sum(column) for column in zip(totals, *(reply.value[1:] for reply in replies), strict=True)]
     return [ForecastMinute(validation.from_ms((first + n) * 60_000), count) for n, count in enumerate(totals)]
 
 
