@@ -161,13 +161,13 @@ def run(
 
     def start() -> None:
         before.update({script: world.calls[script] for script in ELECTION_CALLS}, changes=len(world.changes))
-        leader = world.driver_of(0)
-        assert leader is not None
+        leader = world.drivers()[0]
         inject(world, leader)
 
     def watch() -> None:
         nonlocal longest, undriven
-        undriven = {n: undriven.get(n, 0.0) + 2 for n in world.undriven_shards()}
+        drivers = world.drivers()
+        undriven = {n: undriven.get(n, 0.0) + 2 for n in range(shards) if n not in drivers}
         longest = max([longest, *undriven.values()])
         if world.events.now < begin + WATCHED_MS:
             world.events.after(2, watch)

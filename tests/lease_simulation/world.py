@@ -173,29 +173,19 @@ class World:
     def mark_fault(self) -> None:
         self.last_fault_at = self.events.now
 
-    def undriven_shards(self) -> list[int]:
-        """Return the shards that no process drives now. A run calls this 20,000 times."""
+    def drivers(self) -> dict[int, SimulatedProcess]:
+        """Return the process that drives each shard now, if there is one. A run calls this 20,000 times."""
         if not self.server.is_up:
-            return [*range(self.shards)]
+            return {}
         now, server, stored = self.events.now, self.server, self.server.state.shards
-        driven = {
-            n
-            for process in self.processes
+        # If two processes of a mutant drive a shard, the first one counts.
+        return {
+            n: process
+            for process in reversed(self.processes)
             if process.is_well()
             for n, claim in enumerate(process.driving)
             if claim and claim == (stored[n].fence, server) and process.hangs_until[n] <= now
         }
-        return [n for n in range(self.shards) if n not in driven]
-
-    def driver_of(self, n: int) -> SimulatedProcess | None:
-        """Return the process that drives the shard now."""
-        claim = self.server.state.shards[n].fence, self.server
-        if not self.server.is_up:
-            return None
-        now = self.events.now
-        return next(
-            (p for p in self.processes if p.is_well() and p.driving[n] == claim and p.hangs_until[n] <= now), None
-        )
 
     def check_end(self) -> "World":
         """Check the end of a run, after a time without faults."""
@@ -209,7 +199,7 @@ class World:
         living = [process for process in self.processes if process.is_alive]
         if living:
             first = min(process.rank for process in living)
-            drivers = Counter(driver.name for n in range(self.shards) if (driver := self.driver_of(n)))
+            drivers = Counter(driver.name for driver in self.drivers().values())
             loads = [drivers[process.name] for process in living if process.rank == first]
             if max(loads) - min(loads) > 1:
                 self.report("the loads differ", str(loads))
@@ -233,6 +223,7 @@ class World:
         now = self.events.now
         self._rows_since = {member: self._rows_since.get(member, now) for member in self.server.state.rows}
         is_calm = now - self.last_fault_at > RECOVERY_MS
+        drivers = self.drivers()
         for n in range(self.shards):
             able = [
                 process
@@ -243,7 +234,7 @@ class World:
                 # A process that was removed several times waits before it joins again.
                 and now - self._rows_since.get(process.name, now) > RECOVERY_MS
             ]
-            driver, since = self.driver_of(n), self._undriven_since[n]
+            driver, since = drivers.get(n), self._undriven_since[n]
             # Members of the last resort leave a shard that nobody has claimed to event processes for a time.
             is_left = not self.server.state.shards[n].fence and all(process.rank != EVENT_PROCESS for process in able)
             limit = RECOVERY_MS + (UNCLAIMED_MS if is_left else 0)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -251,13 +250,12 @@ def test_further_pauses_follow_while_the_event_loop_is_busy(
     async def run() -> None:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def call_later(pause: float, end: Callable[..., None], *arguments: Any) -> None:
+        def call_later(pause: float, end: Callable[[], None]) -> None:
             nonlocal now, begun
             begun += 1
             now += (1 + late) * pause
-            loop.call_soon(end, *arguments)
+            loop.call_soon(end)
 
-        # The arguments are read before the pause begins.
         monkeypatch.setattr(loop, "call_later", call_later)
         answer_limits._call_after_pauses(pause_s, done.set)
         await done.wait()

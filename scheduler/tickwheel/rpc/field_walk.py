@@ -8,7 +8,7 @@ from tickwheel.errors import InvalidArgument
 # A tag or a size of three bytes or more takes as long as this many fields more.
 LONG_FIELDS: Final = 3
 # Inside a message of a request, the last bytes are not walked: they contain few fields.
-UNCOUNTED_BYTES: Final = 128
+_UNCOUNTED_BYTES: Final = 128
 # A check of a text of megabytes takes long.
 _TEXT_BYTES: Final = 1 << 14
 _VARINT, _FIXED64, LENGTH_DELIMITED, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
@@ -42,7 +42,7 @@ class MessageForm:
     single_max: int
     fields_max: int
     texts: frozenset[int] = frozenset()
-    uncounted: int = UNCOUNTED_BYTES
+    uncounted: int = _UNCOUNTED_BYTES
     key_tag: int = 0
 
     @property

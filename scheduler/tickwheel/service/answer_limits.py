@@ -33,9 +33,9 @@ class AnswerLimits:
         """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn; by
         default `limits.ANSWERS_AT_ONCE`. With 0, each answer needs a turn.
 
-        The turn of a caller ends ``pause_s`` seconds after its call has ended it, or up to four times as late if the
-        event loop is busy. Meanwhile, the event loop accepts calls of others. With a pause, a call that was woken
-        begins a turn only before it reads.
+        The turn of a caller ends ``pause_s`` seconds after its call has ended it, and later if the event loop is busy:
+        see `limits.PAUSES_AFTER_CHECK`. Meanwhile, the event loop accepts calls of others. With a pause, a call that
+        was woken begins a turn only before it reads.
 
         ``hanging_max``: see `SizedTurns`; by default `limits.CALLER_HANGING_BYTES`.
         """
