@@ -11,7 +11,7 @@ from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
 
-COUNT, AGAIN = 2_000, 100
+COUNT, AGAIN = 2_000, 101
 
 
 @pytest.mark.timeout(500)
@@ -28,9 +28,11 @@ def test_the_numbers_of_deleted_queues_are_given_again(
         for n in range(COUNT):
             tickwheel.delete_queue(f"old{n}")
         assert tickwheel.queues() == []
-        # Each creation reads all placeholders, so the test creates only some queues.
+        # A search finds as many numbers, so the test needs a second search.
         again = [tickwheel.create_queue(f"new{n}") for n in range(AGAIN)]
-        assert [queue.config().number for queue in again] == list(range(1, AGAIN + 1))
+        again_numbers = {queue.config().number for queue in again}
+        assert len(again_numbers) == AGAIN
+        assert again_numbers <= numbers
         again[-1].enqueue(id="m")
         assert [message.id for message in again[-1].dequeue()] == ["m"]
         assert len(tickwheel.queues()) == AGAIN

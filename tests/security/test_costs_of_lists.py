@@ -10,13 +10,14 @@ import pytest
 from tests.integration.service_thread import ServiceThread
 from tests.security.tokens import entry, generic_client, write_token_file
 from tickwheel import InvalidArgument, NewMessage, Tickwheel, limits
+from tickwheel.operations.removal.queue_pages import PAGE_ROWS
 from tickwheel.service import dequeue_batch, message_handlers, queue_handlers
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
 NAMESPACE = "service-lists"
-READER, ELSEWHERE = "tw_reader-Of-Lists", "tw_elsewhere-Of-Lists"
+READER, ELSEWHERE, CREATOR = "tw_reader-Of-Lists", "tw_elsewhere-Of-Lists", "tw_creator-Of-Lists"
 QUEUES = 96
 FIELDS: dict[str, Any] = {
     # No message has this state.
@@ -82,6 +83,27 @@ def test_a_list_is_charged_after_the_call_also_if_the_call_ends_before_its_answe
             with pytest.raises(grpc.RpcError):
                 caller.call(method, **where)
         assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
+
+
+def test_a_search_for_the_number_of_a_deleted_queue_is_charged(
+    server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rate = 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 1_000\n'
+    tokens = write_token_file(tmp_path, entry(CREATOR, '["admin"]', 'queues = ["*"]\n' + rate))
+    with Tickwheel(server.url, namespace=NAMESPACE, existing=True, drive=False) as tickwheel:
+        tickwheel.create_queue("deleted")
+        tickwheel.delete_queue("deleted")
+        monkeypatch.setattr(limits, "QUEUES_MAX", QUEUES + 1)
+        with ServiceThread(server.url, tokens=tokens) as serving, grpc.insecure_channel(serving.target) as channel:
+            caller = generic_client(channel, CREATOR)
+            bucket = tokens.token_store.authenticate((("authorization", f"Bearer {CREATOR}"),)).quota._bucket
+            assert bucket is not None
+            caller.call("GetQueue", namespace=NAMESPACE, queue="q0")
+            level, at = bucket._level, bucket._updated_at
+            caller.call("CreateQueue", namespace=NAMESPACE, queue="new")
+        tickwheel.delete_queue("new")
+    cost = 1 + PAGE_ROWS // limits.ROWS_OF_A_MESSAGE
+    assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
 
 
 def test_a_page_of_messages_with_much_metadata_is_short(server: PrivateServer) -> None:

@@ -171,6 +171,18 @@ def stored_number(data: bytes) -> int | None:
     return _STORED_PREFIX.unpack_from(data)[2] if len(data) >= _STORED_PREFIX.size else None
 
 
+def placeholder_identity(data: bytes) -> tuple[int, bytes] | None:
+    """Return number and uid of a placeholder from its stored form. Checks no other setting.
+
+    Return None if ``data`` is the configuration of a queue that exists, or is damaged.
+    """
+    try:
+        _, uid, number = _STORED_PREFIX.unpack_from(data)
+        return (number, uid) if decode_json(data[_STORED_PREFIX.size :])["deleted"] is True else None
+    except (StructError, ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
 def parse(settings: Mapping[str, Any], base: QueueConfig | None = None) -> QueueConfig:
     """Return the checked settings of a `create_queue` call. Missing settings come from ``base`` or are defaults.
 

@@ -12,6 +12,7 @@ from tickwheel.errors import NamespaceGone, QueueNotFound, TickwheelError
 from tickwheel.model import validation
 from tickwheel.model.queue_config import BLOCKED, HEADS, QueueConfig
 from tickwheel.operations.head_cache import HeadCache
+from tickwheel.operations.removal.free_numbers import FreeNumbers
 from tickwheel.operations.sessions import SessionPool
 from tickwheel.plan import Command, Plan, Reply, Request, Round
 from tickwheel.storage.end_topic import END_MARK
@@ -71,6 +72,7 @@ class NamespaceContext:
         self.configs: dict[str, QueueConfig] = {}
         self.sessions = SessionPool()
         self.heads = HeadCache()
+        self.free_numbers = FreeNumbers()
 
     def keys(self, shard: int, queue: str) -> dict[str, str]:
         """Return the keys of the shard and of the queue on this shard: the name that scripts declare -> the key."""

@@ -20,7 +20,7 @@ from tickwheel.operations.dispatch import (
     push_config_version,
     queue_deleting_error,
 )
-from tickwheel.operations.removal.queue_numbers import prepare_number, read_configs
+from tickwheel.operations.removal.queue_numbers import charge_nobody, prepare_number, read_configs
 from tickwheel.plan import Plan
 from tickwheel.storage.script_errors import NUMBERSGIVEN
 
@@ -34,19 +34,24 @@ class CreationLimit:
 
 
 def create(
-    context: NamespaceContext, queue: str, settings: Mapping[str, Any], *, update: bool = False
+    context: NamespaceContext,
+    queue: str,
+    settings: Mapping[str, Any],
+    *,
+    update: bool = False,
+    charge: Callable[[int], None] = charge_nobody,
 ) -> Plan[QueueConfig]:
     """Create a queue, or check that an existing queue has these settings.
 
     With ``update``, change the named settings of an existing queue. Otherwise raises QueueConfigConflict if a setting
-    differs.
+    differs. ``charge``: see `prepare_number`.
     """
     validation.boolean("update", update)
     new = parse(settings)
     while True:
         existing = yield from context.load_config(queue)
         if existing is None:
-            changed = yield from _create(context, queue, new)
+            changed = yield from _create(context, queue, new, charge=charge)
         elif existing.deleting:
             raise queue_deleting_error(queue)
         else:
@@ -126,7 +131,11 @@ def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:
 
 
 def _create(
-    context: NamespaceContext, queue: str, config: QueueConfig, limit: CreationLimit | None = None
+    context: NamespaceContext,
+    queue: str,
+    config: QueueConfig,
+    limit: CreationLimit | None = None,
+    charge: Callable[[int], None] = charge_nobody,
 ) -> Plan[bool]:
     """Create the queue. Return False if it exists already. Raises InvalidArgument if its name is reserved."""
     validation.check_new_queue(queue)
@@ -137,7 +146,7 @@ def _create(
         reply = yield from call_metadata_shard(context, "create_queue", args, handles=NUMBERSGIVEN)
         if reply.error is None:
             return bool(reply.value[0])
-        placeholder = yield from prepare_number(context)
+        placeholder = yield from prepare_number(context, charge)
 
 
 def configure(context: NamespaceContext, queue: str, config: QueueConfig, previous: QueueConfig) -> Plan[bool]:

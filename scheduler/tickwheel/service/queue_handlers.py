@@ -57,7 +57,15 @@ class QueueHandlers:
         self, request: admin.CreateQueueRequest, namespace: Namespace, queue: str
     ) -> admin.CreateQueueResponse:
         queue_settings = queue_conversion.settings_from_proto(request.settings)
-        config = await namespace.run(queues.create(namespace.context, queue, queue_settings, update=request.update))
+        config = await namespace.run(
+            queues.create(
+                namespace.context,
+                queue,
+                queue_settings,
+                update=request.update,
+                charge=CALL.get()[0].quota.charge,
+            )
+        )
         return admin.CreateQueueResponse(queue=queue_conversion.queue_to_proto(queue, config))
 
     @on_queue
