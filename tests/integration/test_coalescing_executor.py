@@ -12,7 +12,7 @@ from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.settle import complete
-from tickwheel.plan import Plan, Request, send_request
+from tickwheel.plan import Plan, Reply, Request, send_request
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 
@@ -60,6 +60,31 @@ def test_each_call_has_leases_of_its_own(tickwheel_server: PrivateServer, named:
     # A repeated request has the same answer, also in a group; a new request finds no message.
     tokens = [[message.token for message in messages] for messages in answers]
     assert [[message.token for message in messages] for messages in again] == (tokens if named else [[]] * CALLS)
+
+
+def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateServer) -> None:
+    commands: list[Any] = [("HGETALL", "h"), ("HSCAN", "h", "0"), ("XRANGE", "x", "-", "+", "COUNT", 1), ("GET", "g")]
+
+    async def ask() -> list[list[str]]:
+        rounds: list[list[str]] = []
+        async with namespace(tickwheel_server) as of:
+            uncoalesced = of._executor.uncoalesced
+            send = uncoalesced.round
+
+            async def record(requests: list[Request], *args: Any, **options: Any) -> list[Reply]:
+                rounds.append([str(request.command[0]) for request in requests if request.command])
+                return await send(requests, *args, **options)
+
+            monkeypatch.setattr(uncoalesced, "round", record)
+            plans = [send_request(Request(0, command=("GET", f"g{n}"))) for n in range(2)]
+            plans += [send_request(Request(0, command=command)) for command in commands]
+            await asyncio.gather(*map(of.run, plans))
+        return rounds
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        rounds = asyncio.run(ask())
+    assert [name for names in rounds if len(names) > 1 for name in names] == ["GET"] * 2
+    assert sorted(names[0] for names in rounds) == ["GET", "GET", "HGETALL", "HSCAN", "XRANGE"]
 
 
 def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, server: Any) -> None:

@@ -27,6 +27,8 @@ _MAX_REQUESTS, _MAX_ARGUMENTS, _MAX_ROUNDS = 4, 64, 64
 _KEYS_OF_A_REQUEST: Final = 8
 _NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
+# Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
+_LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 
 
 @dataclass(slots=True)
@@ -116,9 +118,7 @@ class CoalescingExecutor(AsyncRedisExecutor):
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
-        large = len(requests) > _MAX_REQUESTS or any(
-            request.call is not None and len(request.call.args) > _MAX_ARGUMENTS for request in requests
-        )
+        large = len(requests) > _MAX_REQUESTS or any(map(_is_large, requests))
         # A round that waits for replicas would delay all rounds behind it.
         if large or self._replicas:
             return None
@@ -140,6 +140,13 @@ class CoalescingExecutor(AsyncRedisExecutor):
             retries = [self.uncoalesced.round(item.requests, item.already_applied, resent=True) for item in group]
             return await asyncio.gather(*retries, return_exceptions=True)
         return [[replies[index] for index in row] for row in indexes]
+
+
+def _is_large(request: Request) -> bool:
+    """Return whether a request is sent separately, because of its size or of the possible size of its reply."""
+    if request.call is not None:
+        return len(request.call.args) > _MAX_ARGUMENTS
+    return request.command is not None and request.command[0] in _LARGE_READS
 
 
 def _max_batch(waiting: Sequence[_PlanRound]) -> int:
