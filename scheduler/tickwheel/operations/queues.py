@@ -6,6 +6,7 @@ The metadata shard stores the configurations. Every shard has a copy of their ve
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from heapq import merge
 from typing import Any
 
 from tickwheel import limits
@@ -20,9 +21,21 @@ from tickwheel.operations.dispatch import (
     push_config_version,
     queue_deleting_error,
 )
-from tickwheel.operations.removal.queue_numbers import charge_nobody, prepare_number, read_configs
-from tickwheel.plan import Plan
+from tickwheel.operations.removal.queue_numbers import (
+    QueueRows,
+    charge_nobody,
+    decode_rows,
+    log_unreadable,
+    prepare_number,
+)
+from tickwheel.operations.removal.queue_pages import QueuePages
+from tickwheel.plan import Pause, Plan
 from tickwheel.storage.script_errors import NUMBERSGIVEN
+
+# Names that are sorted without a pause. This takes about 0.5 ms.
+_NAMES_AT_ONCE = 500
+# If the pages lack rows, all of them are read another time, up to this number of times in all.
+_LISTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +129,27 @@ def list_queues(
     context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
 ) -> Plan[dict[str, QueueConfig]]:
     """Return the configuration of every queue of the namespace whose name is wanted, by name. Raises NamespaceGone."""
-    found = yield from read_configs(context, is_wanted, must_exist=True)
-    configs = {name: config for name, config in found.items() if not config.deleted}
-    context.cache_configs(configs)
-    return dict(sorted(configs.items()))
+    for _ in range(_LISTS_MAX):
+        configs: dict[str, QueueConfig] = {}
+        sorted_names: list[list[str]] = []
+        pages = QueuePages(context, must_exist=True)
+        rows = QueueRows({}, [])
+        while not pages.ended:
+            page = QueueRows({}, rows.unreadable)
+            yield from decode_rows(context, (yield from pages.next()), page, is_wanted)
+            existing = {name: config for name, config in page.configs.items() if not config.deleted}
+            context.cache_configs(existing)
+            sorted_names.append(sorted(existing.keys() - configs.keys()))
+            configs.update(existing)
+        if not pages.has_missed_rows:
+            break
+    log_unreadable(context, rows)
+    listed: dict[str, QueueConfig] = {}
+    for n, name in enumerate(merge(*sorted_names)):
+        if n % _NAMES_AT_ONCE == _NAMES_AT_ONCE - 1:
+            yield Pause(0)
+        listed[name] = configs[name]
+    return listed
 
 
 def publish_config(context: NamespaceContext, queue: str) -> Plan[QueueConfig]:

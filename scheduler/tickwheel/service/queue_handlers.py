@@ -4,11 +4,13 @@ from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import InvalidArgument, NamespaceNotFound
+from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations import inspect, queues, settings
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.operations.removal.delete_queue import QueueDeletion
 from tickwheel.operations.removal.purge import Purge
 from tickwheel.rpc import message_conversion, queue_conversion
+from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.authorization import ALL_QUEUES, CALL, Role
 from tickwheel.service.namespaces import Namespace, Namespaces
@@ -28,6 +30,20 @@ _NAMESPACE_FIELDS: Final = ("shards", "history", "auto_create", "outbox_full")
 
 # Queues that are converted without a pause. This takes about 0.5 ms.
 _QUEUES_AT_ONCE: Final = 20
+
+
+class SerializedAnswer:
+    """An answer whose parts are serialized already: protobuf appends the lists of the parts to each other.
+
+    To serialize an answer with 20,000 queues as a whole takes the event loop about 20 ms.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def SerializeToString(self) -> bytes:  # the name that messages of protobuf have
+        """Return the bytes of the answer."""
+        return b"".join(self.parts)
 
 
 class QueueHandlers:
@@ -75,7 +91,7 @@ class QueueHandlers:
         config = await namespace.run(namespace.context.fetch_config(queue))
         return admin.GetQueueResponse(queue=queue_conversion.queue_to_proto(queue, config))
 
-    async def list_queues(self, request: admin.ListQueuesRequest) -> admin.ListQueuesResponse:
+    async def list_queues(self, request: admin.ListQueuesRequest) -> SerializedAnswer:
         namespace = await resolve_namespace(self.namespaces, request)
         # The queues of the namespace, and those of the answer.
         rows = permitted = 0
@@ -86,16 +102,14 @@ class QueueHandlers:
             permitted += (is_one := has_role(Role.READ, request, queue))
             return is_one
 
-        response = admin.ListQueuesResponse()
         try:
             listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
         finally:
             cost = rows // limits.ROWS_OF_A_MESSAGE + permitted // limits.QUEUES_OF_A_MESSAGE
             CALL.get()[0].quota.charge(cost)
-        await append_all(
-            response.queues, listed.items(), lambda item: queue_conversion.queue_to_proto(*item), _QUEUES_AT_ONCE
-        )
-        return response
+        answer = SerializedAnswer()
+        await append_all(answer.parts, iter_chunks(list(listed.items()), _QUEUES_AT_ONCE), _serialize_queues, 1)
+        return answer
 
     async def list_settings(self, request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
         namespace = await resolve_namespace(self.namespaces, request)
@@ -173,3 +187,9 @@ class QueueHandlers:
                 for minute in minutes
             ]
         )
+
+
+def _serialize_queues(queues: list[tuple[str, QueueConfig]]) -> bytes:
+    """Return the bytes of a part of a list of queues."""
+    listed = [queue_conversion.queue_to_proto(name, config) for name, config in queues]
+    return admin.ListQueuesResponse(queues=listed).SerializeToString()

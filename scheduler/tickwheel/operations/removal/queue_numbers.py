@@ -18,7 +18,7 @@ The relay calls no script with the version: it compares its cache with the metad
 import logging
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -28,7 +28,7 @@ from tickwheel.model import validation
 from tickwheel.model.queue_config import QueueConfig, placeholder_identity, stored_number
 from tickwheel.operations.context import RELAYED, NamespaceContext
 from tickwheel.operations.removal.free_numbers import FreeNumber
-from tickwheel.operations.removal.queue_pages import PAGE_ROWS, QueuePages
+from tickwheel.operations.removal.queue_pages import PAGE_ROWS, QueuePages, Row
 from tickwheel.plan import Pause, Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.keys import queues_key, shard_key
@@ -77,23 +77,27 @@ class QueueRows:
     unreadable: list[str]
 
 
-def read_rows(
-    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True, *, must_exist: bool = False
-) -> Plan[QueueRows]:
-    """Read the configuration of every queue and of every placeholder whose name is wanted.
+def read_rows(context: NamespaceContext) -> Plan[QueueRows]:
+    """Read the configuration of every queue and of every placeholder, all at the same moment.
 
     An unreadable row hides no other row. The plan pauses from time to time, so that other calls of an event loop go on.
-    With ``must_exist``, raises NamespaceGone (`NamespaceContext.check_shards`).
     """
-    key = queues_key(context.namespace)
-    command = ("HGETALL", key)
-    if must_exist:
-        reply = yield from context.read_metadata(command)
-    else:
-        reply = yield from send_request(Request(0, command=command))
-    label = f"the name of a queue of namespace {context.namespace!r}"
+    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
     rows = QueueRows({}, [])
-    for n, (stored_name, stored) in enumerate(pairs_from_flat(reply.value)):
+    yield from decode_rows(context, pairs_from_flat(reply.value), rows)
+    return rows
+
+
+def decode_rows(
+    context: NamespaceContext,
+    stored_rows: Iterable[Row],
+    rows: QueueRows,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+) -> Plan[None]:
+    """Add the rows whose names are wanted to ``rows``, with the pauses of `read_rows`."""
+    key = queues_key(context.namespace)
+    label = f"the name of a queue of namespace {context.namespace!r}"
+    for n, (stored_name, stored) in enumerate(stored_rows):
         if n % _ROWS_AT_ONCE == _ROWS_AT_ONCE - 1:
             yield Pause(0)
         try:
@@ -105,7 +109,6 @@ def read_rows(
                 f"the row {stored_name!r:.80} of the key {key} is unreadable: {error}; restore the row, or remove it as"
                 " an administrator of the server (HDEL). Without a row, the messages of a queue cannot be reached"
             )
-    return rows
 
 
 def read_row(context: NamespaceContext, name: str) -> Plan[QueueConfig | None]:
@@ -117,11 +120,9 @@ def read_row(context: NamespaceContext, name: str) -> Plan[QueueConfig | None]:
         return None
 
 
-def read_configs(
-    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True, *, must_exist: bool = False
-) -> Plan[dict[str, QueueConfig]]:
+def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     """Return the readable configurations of `read_rows`. The log names the unreadable rows."""
-    rows = yield from read_rows(context, is_wanted, must_exist=must_exist)
+    rows = yield from read_rows(context)
     log_unreadable(context, rows)
     return rows.configs
 

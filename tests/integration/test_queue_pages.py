@@ -1,0 +1,40 @@
+"""Operations on namespaces with many queues read the queues in pages, and never all of them at once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.command_stats import calls_of
+from tickwheel import Tickwheel
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.removal.queue_pages import PAGE_ROWS
+from tickwheel.storage.keys import queues_key
+from tickwheel.testing import PrivateServer
+
+pytestmark = pytest.mark.integration
+
+NAMESPACE = "queue-pages"
+PAGES = 8
+QUEUES = PAGES * PAGE_ROWS
+
+
+@pytest.fixture
+def tickwheel(tickwheel_server: PrivateServer, server: Any) -> Iterator[Tickwheel]:
+    """Return a client of a namespace with many queues, of which no shard knows a version."""
+    with Tickwheel(tickwheel_server.url, namespace=NAMESPACE, shards=2, drive=False) as tickwheel:
+        settings = QueueConfig().to_bytes()
+        rows = {f"q{n}": n.to_bytes(8) + n.to_bytes(2) + settings for n in range(1, QUEUES + 1)}
+        server.hset(queues_key(NAMESPACE), mapping=rows)
+        yield tickwheel
+    tickwheel_server.clear(NAMESPACE)
+
+
+def test_a_list_reads_pages(tickwheel: Tickwheel, server: Any) -> None:
+    before = [calls_of(server, name) for name in ("hscan", "hgetall")]
+    names = [queue.name for queue in tickwheel.queues()]
+    pages, whole = (calls_of(server, name) - then for name, then in zip(("hscan", "hgetall"), before, strict=True))
+    assert names == sorted(f"q{n}" for n in range(1, QUEUES + 1))
+    assert whole == 0
+    # Two buckets of the hash table can be empty or have several rows, so pages differ in size.
+    assert PAGES // 2 <= pages <= 2 * PAGES + 1
