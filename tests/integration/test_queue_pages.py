@@ -8,6 +8,7 @@ import pytest
 from tests.support.command_stats import calls_of
 from tickwheel import Tickwheel
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.removal.delete_namespace import delete_namespace
 from tickwheel.operations.removal.queue_pages import PAGE_ROWS
 from tickwheel.storage.keys import queues_key
 from tickwheel.testing import PrivateServer
@@ -38,3 +39,21 @@ def test_a_list_reads_pages(tickwheel: Tickwheel, server: Any) -> None:
     assert whole == 0
     # Two buckets of the hash table can be empty or have several rows, so pages differ in size.
     assert PAGES // 2 <= pages <= 2 * PAGES + 1
+
+
+def test_the_deletion_of_a_namespace_reads_pages_and_decodes_no_configuration(
+    tickwheel: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+
+    def record(queue: str, data: bytes) -> None:
+        decoded.append(queue)
+
+    monkeypatch.setattr(QueueConfig, "from_bytes", record)
+    before = [calls_of(server, name) for name in ("hscan", "hgetall")]
+    tickwheel._run(delete_namespace(tickwheel._context))
+    pages, whole = (calls_of(server, name) - then for name, then in zip(("hscan", "hgetall"), before, strict=True))
+    assert (decoded, whole) == ([], 0)
+    # The first step, and one step for each of the two shards.
+    assert 3 * PAGES // 2 <= pages <= 3 * (2 * PAGES + 1)
+    assert not server.keys(f"{NAMESPACE}:*")

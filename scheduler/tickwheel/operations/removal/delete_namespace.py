@@ -18,22 +18,24 @@ remove keys compare the mark, too: a process may stop for a long time between it
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tickwheel import limits
-from tickwheel.errors import Forbidden, InvalidArgument, NamespaceInUse
+from tickwheel.errors import DataLoss, Forbidden, InvalidArgument, NamespaceInUse
+from tickwheel.model import validation
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.namespace import FORMAT, is_other_format, namespace_not_found_error, other_format_error
 from tickwheel.operations.page_token import page_token_error
 from tickwheel.operations.removal.election_members import has_election_members
 from tickwheel.operations.removal.key_search import KeySearch
 from tickwheel.operations.removal.placement import read_placement
-from tickwheel.operations.removal.queue_numbers import read_configs
+from tickwheel.operations.removal.queue_pages import QueuePages
 from tickwheel.operations.shard_status import END_ALL, find_followers
 from tickwheel.plan import ListPrimaries, Plan, Request, Round, send_request
-from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.storage.keys import metadata_keys, queue_key, shard_key, shard_prefix
 from tickwheel.storage.scripts import bind, load
+from tickwheel.storage.stored_text import decode_text
 
 # Earlier versions searched each primary once, and left keys that had moved. Their tokens have other fields, so neither
 # they nor this version continue a deletion of the other.
@@ -41,7 +43,6 @@ _TOKEN = re.compile(r"(versions|search)/([0-9]{1,5})/([0-9a-f]{16})/([0-9a-f:]{1
 _MARK_BYTES = 8
 _COUNT = re.compile(rb"[0-9]{1,5}")
 _VERSIONS, _SEARCH = "versions", "search"
-_PAGE = 1_000
 # The maximum number of versions that the first step removes.
 _KEYS = 20_000
 
@@ -122,7 +123,11 @@ class NamespaceDeletion:
                 yield from self._call_on_metadata("withdraw_deletion", self._mark)
                 raise
         hide = Request(0, bind(load("hide_namespace"), self._metadata, [self._mark, self._context.shards]))
-        names = list((yield from read_configs(self._context)))[: _KEYS // self._context.shards]
+        names: list[str] = []
+        most, pages = _KEYS // self._context.shards, QueuePages(self._context)
+        while len(names) < most and not pages.ended:
+            names += yield from self._read_names(pages)
+        names = names[:most]
         # If the namespace is another one by now, its clients store the versions again.
         hidden, *removed = yield Round([hide, *self._unlink_versions(range(self._context.shards), names)])
         if not hidden.value:
@@ -149,6 +154,14 @@ class NamespaceDeletion:
         count = deleting if shards == b"0" else shards
         if count is not None and _COUNT.fullmatch(count) and 1 <= int(count) <= limits.SHARDS_MAX:
             self._context.shards = int(count)
+
+    def _read_names(self, pages: QueuePages) -> Plan[list[str]]:
+        """Return the names of the next page. Names that no queue can have, because of damage, are left out."""
+        names = []
+        for stored_name, _ in (yield from pages.next()):
+            with suppress(DataLoss, InvalidArgument):
+                names.append(validation.plain_name("the name of a queue", decode_text("a name", stored_name)))
+        return names
 
     def _unlink_versions(self, shards: Iterable[int], names: Sequence[str]) -> list[Request]:
         """Return the requests that remove the versions of these queues on these shards."""
@@ -195,10 +208,12 @@ class NamespaceDeletion:
 
     def _remove_versions(self) -> Plan[int]:
         removed = 0
-        names = list((yield from read_configs(self._context)))
-        for chunk in iter_chunks(names, _PAGE):
-            replies = yield Round(self._unlink_versions([self._shard], chunk))
-            removed += sum(reply.value for reply in replies)
+        pages = QueuePages(self._context)
+        while not pages.ended:
+            names = yield from self._read_names(pages)
+            if names:
+                [reply] = yield Round(self._unlink_versions([self._shard], names))
+                removed += reply.value
         self._shard -= 1
         if self._shard < 0:
             self._phase, self._shard = _SEARCH, 0
