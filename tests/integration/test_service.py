@@ -1,5 +1,6 @@
 """The service as programs in other languages use it: only by its .proto files."""
 
+import asyncio
 import queue
 import socket
 import threading
@@ -19,7 +20,9 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
-from tickwheel import Tickwheel
+from tickwheel import Tickwheel, limits
+from tickwheel.operations import settle
+from tickwheel.plan import Plan
 from tickwheel.service import server
 from tickwheel.testing import PrivateServer
 from tickwheel.v1.message_pb2 import NewMessage
@@ -88,6 +91,29 @@ def test_a_call_repeated_under_its_request_id_changes_nothing_more(
             generic_client.call("Fail", **where, items=items, request_id="mine:2")["states"] == ["STATE_INVISIBLE"] * 2
         )
     assert generic_client.call("GetCounts", **where)["counts"]["invisible"] == "2"
+
+
+def test_the_items_of_a_fail_are_checked_in_parts(
+    generic_client: GenericClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The number of items that were checked in each round of the event loop.
+    parts: list[int] = [0]
+    fail = settle.fail
+
+    def record(*args: Any) -> Plan[settle.FailedAttempt]:
+        if not parts[-1]:
+            asyncio.get_running_loop().call_soon(parts.append, 0)
+        parts[-1] += 1
+        return fail(*args)
+
+    monkeypatch.setattr(settle, "fail", record)
+    where = {"namespace": namespace, "queue": "orders"}
+    generic_client.call("CreateQueue", **where)
+    items = [{"lease": LEASE | {"id": f"m{n}"}, "error": "é" * 20_000} for n in range(limits.FAIL_ITEMS)]
+    states = generic_client.call("Fail", **where, items=items)["states"]
+    assert states == ["STATE_UNSPECIFIED"] * limits.FAIL_ITEMS
+    assert sum(parts) == limits.FAIL_ITEMS
+    assert max(parts) <= 10
 
 
 @pytest.mark.parametrize(

@@ -222,13 +222,23 @@ class RequestId(NamedTuple):
 
     def call(self, queue: str, kind: str, content: bytes) -> NamedCall:
         """Return the call of this request id. ``kind`` and ``content`` are equal for all retries of the call."""
-        digest = hashlib.blake2b(kind.encode() + b"\0" + content, digest_size=_DIGEST_BYTES).digest()
+        digest = begin_digest(kind)
+        digest.update(content)
+        return self.call_of(queue, digest)
+
+    def call_of(self, queue: str, digest: "hashlib.blake2b") -> NamedCall:
+        """Return the call of this request id, whose ``digest`` (`begin_digest`) contains the whole content."""
         name = self.slot
         if self.owner:
             # No other token can name this session. The slot contains no NUL, so the text is unambiguous.
             text = f"{self.slot}\0{self.owner}".encode()
             name = hashlib.blake2b(text, digest_size=_SLOT_HASH_BYTES).hexdigest()
-        return NamedCall(self.slot, f"{queue}/{name}", self.sequence, digest)
+        return NamedCall(self.slot, f"{queue}/{name}", self.sequence, digest.digest())
+
+
+def begin_digest(kind: str) -> "hashlib.blake2b":
+    """Return the digest of a call of this ``kind``. Update it with the content of the call, also in parts."""
+    return hashlib.blake2b(kind.encode() + b"\0", digest_size=_DIGEST_BYTES)
 
 
 class RequestSessions:

@@ -1,7 +1,7 @@
 """The RPCs of MessageService that workers call for their leased messages."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tickwheel import limits
 from tickwheel.errors import LeaseLost, QueueNotFound
@@ -13,10 +13,15 @@ from tickwheel.operations.locate import shard_of_message
 from tickwheel.operations.resume_lease import check_token, resume_lease
 from tickwheel.plan import Effects, Plan
 from tickwheel.rpc import message_conversion
+from tickwheel.runtime.event_loop import append_all
 from tickwheel.service.namespaces import Namespace, Namespaces
 from tickwheel.service.request_fields import exclusive_value, request_sessions
 from tickwheel.service.resolve_queue import on_queue, resolve_queue
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
+
+# Items with an error text that are checked without a pause: a request of 4 MiB with a hundred long texts takes 5 to 13
+# ms in all.
+_CHECKED_AT_ONCE: Final = 10
 
 
 class LeaseHandlers:
@@ -37,17 +42,16 @@ class LeaseHandlers:
     async def fail(self, request: calls.FailRequest) -> calls.FailResponse:
         items = request.items
         namespace, leased_messages = await self._resolve_leases(request, [item.lease for item in items])
-        sessions = request_sessions(request)
+        sessions = await request_sessions(request)
+        plans: list[Plan[settle.FailedAttempt]] = []
+
+        def make_plan(pair: tuple[calls.FailRequest.Item, LeasedMessage]) -> Plan[settle.FailedAttempt]:
+            item, message = pair
+            retry_in = message_conversion.duration_from_proto(item, "retry_in_ms")
+            return settle.fail(namespace.context, message, item.error, retry_in, item.final, sessions)
+
         # All items are checked before the first one fails.
-        plans = [
-            settle.fail(
-                *(namespace.context, message, item.error),
-                message_conversion.duration_from_proto(item, "retry_in_ms"),
-                item.final,
-                sessions,
-            )
-            for item, message in zip(items, leased_messages, strict=True)
-        ]
+        await append_all(plans, zip(items, leased_messages, strict=True), make_plan, _CHECKED_AT_ONCE)
         if sessions is not None:
             shards = {shard_of_message(namespace.context, message) for message in leased_messages}
             await namespace.run(register_call(namespace.context, request.queue, sessions, shards))
@@ -78,13 +82,13 @@ class LeaseHandlers:
 
     async def release(self, request: calls.ReleaseRequest) -> calls.ReleaseResponse:
         namespace, leased_messages = await self._resolve_leases(request, request.leases)
-        plan = settle.release(namespace.context, leased_messages, request_sessions(request))
+        plan = settle.release(namespace.context, leased_messages, await request_sessions(request))
         return calls.ReleaseResponse(lost=await _lost_indexes(namespace, leased_messages, plan))
 
     async def extend(self, request: calls.ExtendRequest) -> calls.ExtendResponse:
         namespace, leased_messages = await self._resolve_leases(request, request.leases)
         duration = message_conversion.duration_from_proto(request, "duration_ms")
-        plan = settle.extend(namespace.context, leased_messages, duration, request_sessions(request))
+        plan = settle.extend(namespace.context, leased_messages, duration, await request_sessions(request))
         lost = set(await _lost_indexes(namespace, leased_messages, plan))
         ends = [0 if n in lost else message._lease_until_ms for n, message in enumerate(leased_messages)]
         return calls.ExtendResponse(lease_until_ms=ends)

@@ -196,7 +196,7 @@ class MessageHandlers(LeaseHandlers):
             request.ids,
             exclusive_value(request),
             request.release,
-            request_sessions(request),
+            await request_sessions(request),
         )
         results = zip(request.ids, await namespace.run(plan), strict=True)
         response = calls.CancelResponse()
@@ -209,14 +209,14 @@ class MessageHandlers(LeaseHandlers):
     ) -> calls.RescheduleResponse:
         times = message_conversion.times_from_proto(request)
         plan = reschedule.reschedule(
-            namespace.context, queue, request.id, exclusive_value(request), *times, request_sessions(request)
+            namespace.context, queue, request.id, exclusive_value(request), *times, await request_sessions(request)
         )
         return calls.RescheduleResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 
     @on_queue
     async def redrive(self, request: calls.RedriveRequest, namespace: Namespace, queue: str) -> calls.RedriveResponse:
         plan = redrive.redrive(
-            namespace.context, queue, request.id, exclusive_value(request), request_sessions(request)
+            namespace.context, queue, request.id, exclusive_value(request), await request_sessions(request)
         )
         return calls.RedriveResponse(change=message_conversion.change_to_proto(await namespace.run(plan)))
 

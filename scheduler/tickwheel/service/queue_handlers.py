@@ -140,7 +140,7 @@ class QueueHandlers:
     ) -> admin.PurgeQueueResponse:
         states = list(map(message_conversion.state_from_proto, request.states)) or None
         purge = Purge(namespace.context, queue, states, request.page_token)
-        removed = await namespace.run(purge.next(request_sessions(request)))
+        removed = await namespace.run(purge.next(await request_sessions(request)))
         return admin.PurgeQueueResponse(removed=removed, next_page_token=purge.token)
 
     @on_queue
@@ -148,7 +148,7 @@ class QueueHandlers:
         self, request: admin.DeleteQueueRequest, namespace: Namespace, queue: str
     ) -> admin.DeleteQueueResponse:
         deletion = QueueDeletion(namespace.context, queue, request.purge, request.page_token)
-        removed = await namespace.run(deletion.next(request_sessions(request)))
+        removed = await namespace.run(deletion.next(await request_sessions(request)))
         return admin.DeleteQueueResponse(removed=removed, next_page_token=deletion.token)
 
     async def delete_namespace(self, request: admin.DeleteNamespaceRequest) -> admin.DeleteNamespaceResponse:

@@ -1,13 +1,20 @@
 """Fields that several requests have."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
-from tickwheel.operations.sessions import RequestId, RequestSessions
+from tickwheel.operations.sessions import RequestId, RequestSessions, begin_digest
 from tickwheel.service.authorization import CALL
 
+# Bytes that are added to a digest without a pause. This takes 0.4 to 1 ms.
+_DIGESTED_AT_ONCE: Final = 256 * 1024
 
-def request_sessions(request: Any) -> RequestSessions | None:
-    """Return the sessions in which a repeated call gets its first answer, or None if the request has no id."""
+
+async def request_sessions(request: Any) -> RequestSessions | None:
+    """Return the sessions in which a repeated call gets its first answer, or None if the request has no id.
+
+    The event loop runs other tasks between the parts of a large request.
+    """
     if not request.request_id:
         return None
     request_id = RequestId.parse(request.request_id, request_owner())
@@ -16,8 +23,13 @@ def request_sessions(request: Any) -> RequestSessions | None:
     content.CopyFrom(request)
     for name in ("namespace", "queue", "request_id"):
         content.ClearField(name)
-    named = request_id.call(request.queue, request.DESCRIPTOR.name, content.SerializeToString(deterministic=True))
-    return RequestSessions(named)
+    raw = memoryview(content.SerializeToString(deterministic=True))
+    digest = begin_digest(request.DESCRIPTOR.name)
+    for first in range(0, len(raw), _DIGESTED_AT_ONCE):
+        if len(raw) > _DIGESTED_AT_ONCE:
+            await asyncio.sleep(0)
+        digest.update(raw[first : first + _DIGESTED_AT_ONCE])
+    return RequestSessions(request_id.call_of(request.queue, digest))
 
 
 def request_owner() -> str:
