@@ -98,6 +98,13 @@ def test_no_part_of_a_list_is_returned_if_the_namespace_is_gone() -> None:
         run(lambda _: True, pages_of(QueueConfig().to_bytes()), shards=0)
 
 
+def test_a_broken_cursor_ends_the_list() -> None:
+    plan = list_queues(NamespaceContext("tw"))
+    plan.send(None)
+    with pytest.raises(TypeError, match="cursor"):
+        plan.send([Reply([b"", []]), Reply(0), Reply(b"1")])
+
+
 def test_the_parts_of_an_answer_are_the_whole_answer() -> None:
     queues = [(f"q{n}", QueueConfig(number=n + 1)) for n in range(5)]
     answer = SerializedAnswer()

@@ -54,6 +54,9 @@ class QueuePages:
         else:
             reply = yield from send_request(scan)
         self._cursor, flat = reply.value
+        if not isinstance(self._cursor, bytes) or not self._cursor.isdigit():
+            # With such answers of a broken server, the pages would never end.
+            raise TypeError(f"HSCAN returned the cursor {self._cursor!r:.100}")
         self.ended = self._cursor == b"0"
         rows = list(pairs_from_flat(flat))
         self._rows += len(rows)
