@@ -7,7 +7,7 @@ from redis.exceptions import MovedError, NoPermissionError
 
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import Search
-from tickwheel.redis import subscriptions
+from tickwheel.redis import probes, subscriptions
 from tickwheel.redis.subscriptions import REFUSED_S, Subscriptions
 from tickwheel.redis.topology import HASH_SLOTS, Topology, hash_slot
 from tickwheel.redis.wait_list import WaitList
@@ -175,7 +175,7 @@ def begin(state: SubscriptionState) -> Search:
 @pytest.fixture
 def idle(state: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> SubscriptionState:
     """A process with a filter whose search found nothing. The sweep is due."""
-    monkeypatch.setattr(subscriptions, "_PROBE_S", 0)
+    monkeypatch.setattr(probes, "_PROBE_S", 0)
     state.work_waiters.append(state.waiters.add("work", lambda: None, b"filter"))
     state.subscribed()
     search = begin(state)
@@ -208,7 +208,7 @@ def test_dequeues_search_themselves_while_a_server_does_not_answer_its_probe(idl
 
 
 def test_a_sweep_waits_for_the_answers_to_its_probes(idle: SubscriptionState, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_PROBE_S", 60)
+    monkeypatch.setattr(probes, "_PROBE_S", 60)
     idle.subscriptions.due_probes()
     idle.subscriptions.sweep_if_due()
     assert (idle.woken, idle.subscriptions.seconds_to_sweep() > 0) == (0, True)

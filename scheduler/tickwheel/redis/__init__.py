@@ -22,7 +22,10 @@ executor share the modules without I/O, which make the decisions.
     joint_wait.py         JointWaitHandle: the handle of a call that waits for several queues
     end_waits.py          EndWaits: the calls of a process that wait until a message ends; no I/O
     shared_searches.py    SharedSearches: equal searches of waiting dequeues are made once
+    subscription.py       Subscription: of a process to the wake channels of one queue
     subscriptions.py      Subscriptions: of a process to wake channels; no I/O
+    probes.py             Probes: before a sweep, each server shows that its announcements arrive; no I/O
+    end_refusals.py       EndRefusals: the servers that refuse to end subscriptions; no I/O
     wake_channels.py      WakeChannels: the wake channels of queues, by server; no I/O
     wakeup_thread.py      WakeupThread: the receiver of wake-ups for threads
     wakeup_task.py        WakeupTask: the receiver of wake-ups for tasks

@@ -4,10 +4,6 @@ A queue has a wake channel on each shard: a pub/sub channel that announces messa
 to the hash slot of its shard. If the slot moves, either the old server ends the subscription, or the topology names
 another server for the slot. Then the channel needs a new subscription.
 
-A connection may be dead although it reports no error. So before a sweep (`redis/wait_list.py`), the listener sends a
-*probe* to each server: it subscribes to a channel again. The answer shows that all earlier announcements of the server
-have arrived. While an answer is missing, waiting dequeues search their queues themselves.
-
 About ten seconds after the last waiter of a queue has left, the subscription of the queue ends, so that a process that
 dequeues from many queues keeps few subscriptions. A worker that polls in a loop keeps its subscription.
 
@@ -18,51 +14,29 @@ Calls that wait until a message ends subscribe in the same way, to the channel o
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
-from redis.exceptions import AskError, NoPermissionError
+from redis.exceptions import AskError
 
 from tickwheel.plan import Search
+from tickwheel.redis.end_refusals import EndRefusals
 from tickwheel.redis.end_waits import EndWaits
+from tickwheel.redis.probes import Probes
 from tickwheel.redis.replies import permanent_error, raise_if_permanent
 from tickwheel.redis.shared_searches import SharedSearches
+from tickwheel.redis.subscription import E, Subscription
 from tickwheel.redis.topology import Topology, node_name
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
-from tickwheel.redis.wake_channels import WakeChannels
+from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE, WakeChannels
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.end_topic import is_end_topic
 
 # Seconds: the pause after a lost connection, and the pause after a refused subscription.
 RECONNECT_S, REFUSED_S = 0.1, 1.0
-# Seconds for which a sweep waits for the answers to the probes.
-_PROBE_S = SWEEP_S / 4
 # Seconds for which a subscription lasts after the last waiter of its queue has left.
 IDLE_S = 10.0
 
 _log = logging.getLogger("tickwheel")
-
-
-class Event(Protocol):
-    """An event of threading or asyncio."""
-
-    def set(self) -> None: ...
-
-
-E = TypeVar("E", bound=Event)
-
-
-@dataclass(slots=True)
-class _Subscription(Generic[E]):
-    """The subscription to a queue. ``confirmed`` is set once all channels are confirmed or a server refuses one.
-
-    ``unconfirmed``: the channels that were never confirmed. ``used_at``: when the queue last had a waiter.
-    """
-
-    confirmed: E
-    channels: list[bytes]
-    unconfirmed: set[bytes]
-    used_at: float
 
 
 class Subscriptions(Generic[E]):
@@ -79,32 +53,24 @@ class Subscriptions(Generic[E]):
         self._waiters = waiters
         self.end_waits = EndWaits()
         self._channels = WakeChannels(topology, channels)
-        self._by_queue: dict[str, _Subscription[E]] = {}
+        self._by_queue: dict[str, Subscription[E]] = {}
         # The queues with channels that were never confirmed.
         self._unconfirmed: set[str] = set()
         # The last error of a subscription, and of a read of the slots.
         self._error: Exception | None = None
         self._slots_error: Exception | None = None
-        # Channels whose subscription was interrupted. Wake-ups on them are lost, so all waiters check their queues once
-        # the channels are confirmed again.
-        self._interrupted: set[bytes] = set()
-        # By server: the channel of a probe that is not answered yet.
-        self._probes: dict[str, bytes] = {}
-        # The time until which the next sweep waits for answers, once the probes are sent.
-        self._probes_end: float | None = None
-        # The servers that had not answered their probe at the last sweep, and have not answered since.
-        self._unresponsive: set[str] = set()
-        # The time of the next check for idle subscriptions, and the servers that refuse to end them.
+        self._probes = Probes()
+        # The time of the next check for idle subscriptions, and the queues that the present one has not reached yet.
         self._idle_check_at = 0.0
-        self._refusing_ends: set[str] = set()
-        self._has_logged_refusal = False
+        self._unchecked: list[str] = []
+        self._end_refusals = EndRefusals()
         self._log_throttle = LogThrottle()
         self._searches = SharedSearches()
 
     @property
     def all_confirmed(self) -> bool:
         """Whether every channel of every queue is confirmed, and none is interrupted."""
-        return not self._interrupted and not self._unconfirmed
+        return not self._channels.is_interrupted and not self._unconfirmed
 
     def confirmation(self, queue: str, make_event: Callable[[], E]) -> tuple[E, bool]:
         """Return the event of a queue, and whether its subscription is new. The event is set once it is confirmed."""
@@ -113,7 +79,7 @@ class Subscriptions(Generic[E]):
             subscription.used_at = now
             return subscription.confirmed, False
         channels = self._channels.add(queue)
-        subscription = self._by_queue[queue] = _Subscription(make_event(), channels, set(channels), now)
+        subscription = self._by_queue[queue] = Subscription(make_event(), channels, set(channels), now)
         self._unconfirmed.add(queue)
         self._searches.begin_announcements(queue)
         return subscription.confirmed, True
@@ -135,66 +101,79 @@ class Subscriptions(Generic[E]):
         self._searches.end(search, is_subscribed=self._receives_all(search.queue))
 
     def missing_by_server(self) -> dict[str, list[bytes]]:
-        """Return the channels to subscribe to now, by server."""
-        missing, moved = self._channels.missing_by_server()
-        self._interrupted.update(moved)
+        """Return a part of the channels to subscribe to now, by server. See `has_missing`."""
+        missing = self._channels.missing_by_server()
         if self._channels.lacks_servers:
             self.slots_stale = True
         return missing
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether `missing_by_server` has a further part. In between, the event loop runs other tasks."""
+        return self._channels.has_missing
+
     def end_idle(self) -> dict[str, list[bytes]]:
         """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
 
-        Checks the queues about once a second.
+        Checks the queues about once a second, part by part: see `has_idle`.
         """
         now = time.monotonic()
-        if now < self._idle_check_at:
-            return {}
-        self._idle_check_at = now + SWEEP_S
+        if not self._unchecked:
+            if now < self._idle_check_at:
+                return {}
+            self._idle_check_at = now + SWEEP_S
+            self._unchecked = list(self._by_queue)
         # The answer to a probe is still awaited, so its queue stays. A server that refuses SUNSUBSCRIBE keeps all.
-        probed = set(self._probes.values())
+        probed = self._probes.awaited_channels()
         ended: list[bytes] = []
-        for queue, subscription in list(self._by_queue.items()):
+        size = 0
+        while self._unchecked and size < CHANNELS_AT_ONCE:
+            queue = self._unchecked.pop()
+            size += 1
+            if (subscription := self._by_queue.get(queue)) is None:
+                continue
             if self._waiters.has_waiter(queue) or self.end_waits.has_waiter(queue):
                 subscription.used_at = now
-            elif now - subscription.used_at > IDLE_S and probed.isdisjoint(subscription.channels):
-                if self._is_kept(subscription):
-                    continue
-                del self._by_queue[queue]
-                self._unconfirmed.discard(queue)
-                self._searches.end_announcements(queue)
-                # A caller may still wait for the confirmation. Its waiter subscribes again.
-                subscription.confirmed.set()
-                ended += subscription.channels
+            elif now - subscription.used_at > IDLE_S:
+                size += len(subscription.channels)
+                is_kept = self._end_refusals.has_any(map(self._channels.server, subscription.channels))
+                if not is_kept and probed.isdisjoint(subscription.channels):
+                    self._end(queue, subscription)
+                    ended += subscription.channels
         self._end_interruptions(ended)
         if not self._by_queue:
             self._error = None
         return self._channels.remove(ended)
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether `end_idle` has a further part."""
+        return bool(self._unchecked)
+
+    def _end(self, queue: str, subscription: Subscription[E]) -> None:
+        del self._by_queue[queue]
+        self._unconfirmed.discard(queue)
+        self._searches.end_announcements(queue)
+        # A caller may still wait for the confirmation. Its waiter subscribes again.
+        subscription.confirmed.set()
+
     def due_probes(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to again, by server, if a sweep is due and its probes are not sent yet."""
-        if self._probes_end is not None or self._waiters.seconds_to_sweep() > 0:
+        if self._probes.are_sent or self._waiters.seconds_to_sweep() > 0:
             return {}
-        self._probes_end = time.monotonic() + _PROBE_S
-        if not self._waiters.has_filters():
-            # A dequeue without a filter needs no costly search.
-            return {}
-        channels = self._channels.one_of_each_server()
-        sent = {server: channel for server, channel in channels.items() if server not in self._probes}
-        self._probes |= sent
-        return {server: [channel] for server, channel in sent.items()}
+        # A dequeue without a filter needs no costly search.
+        return self._probes.begin(self._channels.one_of_each_server, are_needed=self._waiters.has_filters())
 
     def seconds_to_sweep(self) -> float:
-        """Return the seconds until `due_probes` or `sweep_if_due` has work, unless an answer arrives earlier."""
-        if self._probes_end is not None and self._probes:
-            return max(self._probes_end - time.monotonic(), 0)
-        return self._waiters.seconds_to_sweep()
+        """Return the seconds until a method has work, unless an answer arrives earlier."""
+        if self.has_idle:
+            return 0
+        left = self._probes.seconds_left()
+        return self._waiters.seconds_to_sweep() if left is None else left
 
     def sweep_if_due(self) -> None:
         """Sweep about once a second, when all servers have answered their probes, or a quarter of a second later."""
-        if self._probes_end is not None and (not self._probes or time.monotonic() >= self._probes_end):
-            self._probes_end = None
-            self._unresponsive = set(self._probes)
+        if self._probes.end_if_over():
             self._waiters.sweep_if_due()
 
     def log_problem(self, problem: str) -> None:
@@ -226,7 +205,7 @@ class Subscriptions(Generic[E]):
 
     def on_error(self, server: str, error: Exception) -> float:
         """Process a failed connection or a refused subscription. Return the seconds to wait before the next attempt."""
-        is_used = bool(self._channels.at(server))
+        is_used = self._channels.has_channels(server)
         self.on_connection_lost(server)
         if not is_used:
             # All subscriptions have ended, so no wake-up is lost.
@@ -236,18 +215,27 @@ class Subscriptions(Generic[E]):
         return self._pause_after(error)
 
     def on_connection_lost(self, server: str) -> None:
-        """Mark the channels of a server as interrupted, because the connection was lost or could not be opened."""
-        self._forget(self._channels.at(server))
-        self._drop_probe(server)
+        """Process the loss of a connection, or that it could not be opened: call `forget_part` until it returns False.
+
+        Meanwhile, the event loop runs other tasks.
+        """
+        self._probes.drop(server)
         self._channels.drop_ending(server)
-        self._refusing_ends.discard(server)
+        self._end_refusals.forget(server)
+        self.slots_stale = self._topology.is_cluster
+        self.forget_part(server)
+
+    def forget_part(self, server: str) -> bool:
+        """Mark a part of a server's channels as interrupted. Return whether there are more."""
+        self._channels.forget_part(server)
+        return self._channels.has_channels(server)
 
     def on_message(self, server: str, message: Any) -> None:
         """Process a wake-up, or the server's answer to a subscription or to its end."""
         self._error = None
         kind, channel, data = message
-        if kind == b"ssubscribe" and self._probes.get(server) == channel:
-            self._drop_probe(server)
+        if kind == b"ssubscribe":
+            self._probes.on_answer(server, channel)
         if kind == b"sunsubscribe" and self._channels.is_ending(server, channel):
             self._channels.on_end_answered(server, channel)
         elif (queue := self._channels.queue(channel)) is None:
@@ -277,18 +265,11 @@ class Subscriptions(Generic[E]):
         self.slots_stale = False
 
     def is_end_refused(self, server: str, error: object) -> bool:
-        """Return whether an error refuses SUNSUBSCRIBE, as to an older user. The subscriptions then stay."""
-        if not isinstance(error, NoPermissionError) or "'sunsubscribe'" not in str(error).lower():
-            return False
-        self._channels.drop_ending(server)
-        self._refusing_ends.add(server)
-        if not self._has_logged_refusal:
-            self._has_logged_refusal = True
-            _log.warning(
-                "the server refuses SUNSUBSCRIBE, so the subscriptions to wake-ups of a queue stay after its last"
-                " waiting dequeue: create the user again with `tickwheel acl`, or add +sunsubscribe to the user"
-            )
-        return True
+        """Return whether an error refuses SUNSUBSCRIBE (`redis/end_refusals.py`)."""
+        is_refused = self._end_refusals.add_if_refused(server, error)
+        if is_refused:
+            self._channels.drop_ending(server)
+        return is_refused
 
     def _pause_after(self, error: Exception) -> float:
         """End all waits if the error is permanent. Return the seconds to wait before the next attempt."""
@@ -309,36 +290,23 @@ class Subscriptions(Generic[E]):
         self._end_interruptions([channel])
 
     def _end_interruptions(self, channels: Collection[bytes]) -> None:
-        """Mark channels as not interrupted. If no other channel of their server is, all waiters check their queues."""
-        ended = self._interrupted.intersection(channels)
-        if not ended:
-            return
-        self._interrupted -= ended
-        for server in {self._channels.server(channel) for channel in ended}:
-            if not any(self._channels.server(other) == server for other in self._interrupted):
-                self._searches.announce_lost()
-                self._waiters.wake_for_lost()
-                self.end_waits.wake()
-
-    def _is_kept(self, subscription: _Subscription[E]) -> bool:
-        """Return whether a server of the subscription refuses to end it."""
-        refusing = self._refusing_ends
-        return bool(refusing) and any(self._channels.server(channel) in refusing for channel in subscription.channels)
+        """Mark channels as not interrupted. If no other channel of their server is, all waiters check their queues:
+        wake-ups on interrupted channels are lost.
+        """
+        if self._channels.end_interruptions(channels):
+            self._searches.announce_lost()
+            self._waiters.wake_for_lost()
+            self.end_waits.wake()
 
     def _receives_all(self, queue: str) -> bool:
         """Return whether all announcements of the queue arrive: its channels are confirmed, and all servers respond."""
         is_confirmed = queue in self._by_queue and queue not in self._unconfirmed
-        return is_confirmed and not self._interrupted and not self._unresponsive
-
-    def _drop_probe(self, server: str) -> None:
-        self._probes.pop(server, None)
-        self._unresponsive.discard(server)
+        return is_confirmed and not self._channels.is_interrupted and self._probes.all_respond
 
     def _forget(self, channels: list[bytes]) -> None:
-        self._interrupted.update(channels)
         for channel in channels:
             server = self._channels.server(channel)
-            if server is not None and self._probes.get(server) == channel:
-                self._drop_probe(server)
+            if server is not None:
+                self._probes.on_answer(server, channel)
         self._channels.forget_servers(channels)
         self.slots_stale = self._topology.is_cluster

@@ -2,21 +2,33 @@
 
 A subscription *ends* if the process sends SUNSUBSCRIBE. Answers that the server sends afterwards for the channel may
 still arrive, also if the process has subscribed to the channel again.
+
+A process may have hundreds of thousands of channels. So the methods that concern all channels do a part of their work,
+about a millisecond of it, and the caller calls them again.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from tickwheel.redis.topology import Topology, hash_slot
+
+# The number of channels of a part.
+CHANNELS_AT_ONCE: Final = 500
 
 
 @dataclass(slots=True)
 class _Channel:
-    """A channel. ``server`` is the server of the latest subscription, or None if the channel lacks a subscription."""
+    """A channel. ``server`` is the server of the latest subscription, or None if the channel lacks a subscription.
+
+    If the subscription was *interrupted*, wake-ups are lost until the next one is confirmed.
+    """
 
     queue: str
     shard: int
     server: str | None = None
+    is_interrupted: bool = False
 
 
 class WakeChannels:
@@ -33,9 +45,15 @@ class WakeChannels:
         self._topology = topology
         self._names = names
         self._channels: dict[bytes, _Channel] = {}
-        # The channels of each server, and those that have no server yet. Their order is that of their subscription.
+        # The channels of each server, in the order of their subscription.
         self._by_server: dict[str, dict[bytes, None]] = {}
-        self._missing: dict[bytes, None] = {}
+        # The channels to subscribe to, those that are possibly at a wrong server, and those for whose shard the
+        # topology names no server. An ordered dictionary finds its first key at once, however many were removed.
+        self._missing: OrderedDict[bytes, None] = OrderedDict()
+        self._unchecked: list[bytes] = []
+        self._unplaced: dict[bytes, None] = {}
+        # The number of interrupted channels of each server, and of those that have no server.
+        self._interrupted: dict[str | None, int] = {}
         # The server of each shard at the last call of `missing_by_server`.
         self._servers: list[str | None] = []
         # By server: the number of answers to SUNSUBSCRIBE that the server still owes for a channel, and its shard.
@@ -57,6 +75,7 @@ class WakeChannels:
         for channel in channels:
             entry = self._channels.pop(channel)
             self._missing.pop(channel, None)
+            self._unplaced.pop(channel, None)
             if entry.server is not None:
                 del self._by_server[entry.server][channel]
                 ending = self._ending.setdefault(entry.server, {})
@@ -74,45 +93,83 @@ class WakeChannels:
         entry = self._channels.get(channel)
         return None if entry is None else entry.server
 
-    def at(self, server: str) -> list[bytes]:
-        """Return the channels of a server."""
-        return list(self._by_server.get(server, ()))
+    def has_channels(self, server: str) -> bool:
+        """Return whether a server has channels."""
+        return bool(self._by_server.get(server))
 
     def one_of_each_server(self) -> dict[str, bytes]:
         """Return one channel of each server."""
         return {server: next(iter(channels)) for server, channels in self._by_server.items() if channels}
 
-    def missing_by_server(self) -> tuple[dict[str, list[bytes]], list[bytes]]:
-        """Return the channels to subscribe to now, by server, and those of them that were at another server before."""
+    def missing_by_server(self) -> dict[str, list[bytes]]:
+        """Return a part of the channels to subscribe to now, by server: see `has_missing`.
+
+        Those that were at another server before are interrupted.
+        """
         missing: dict[str, list[bytes]] = {}
-        moved: list[bytes] = []
         servers = [self._topology.server(shard) for shard in range(len(self._servers))]
-        # All channels are read only if a slot has moved: this method is called for each change of a subscription.
-        candidates = self._channels if servers != self._servers else self._missing
-        self._servers = servers
-        for channel in list(candidates):
+        if servers != self._servers:
+            # All channels are read only if a slot has moved: this method is called for each change of a subscription.
+            self._unchecked = list(self._channels)
+            self._servers = servers
+        for channel in self._next_part():
             entry = self._channels[channel]
             server = servers[entry.shard]
-            if server is not None and server != entry.server:
+            if server is None and entry.server is None:
+                self._missing.pop(channel, None)
+                self._unplaced[channel] = None
+            elif server is not None and server != entry.server:
                 if entry.server is not None:
-                    moved.append(channel)
+                    self._interrupt(entry)
                 self._set_server(channel, entry, server)
                 missing.setdefault(server, []).append(channel)
-        return missing, moved
+        return missing
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether `missing_by_server` has a further part."""
+        return bool(self._missing or self._unchecked)
 
     @property
     def lacks_servers(self) -> bool:
-        """Whether a channel has no server. After `missing_by_server`, the topology names no server for it."""
-        return bool(self._missing)
+        """Whether the topology names no server for a channel that `missing_by_server` has checked."""
+        return bool(self._unplaced)
 
     def forget_servers(self, channels: Collection[bytes]) -> None:
-        """Forget the servers of channels, because their subscriptions are lost."""
+        """Forget the servers of channels, because their subscriptions were interrupted."""
         for channel in channels:
-            self._set_server(channel, self._channels[channel], None)
+            entry = self._channels[channel]
+            self._interrupt(entry)
+            self._set_server(channel, entry, None)
+
+    def forget_part(self, server: str) -> None:
+        """Forget the server of a part of its channels, because their subscriptions were interrupted."""
+        channels = self._by_server.get(server, {})
+        for _ in range(min(CHANNELS_AT_ONCE, len(channels))):
+            # `popitem` finds the last key at once, however many were removed.
+            channel, _ = channels.popitem()
+            self.forget_servers([channel])
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a channel is interrupted."""
+        return bool(self._interrupted)
+
+    def end_interruptions(self, channels: Collection[bytes]) -> bool:
+        """Mark channels as not interrupted. Return whether a server of them has none that is interrupted any more."""
+        is_last = False
+        for channel in channels:
+            entry = self._channels[channel]
+            if entry.is_interrupted:
+                entry.is_interrupted = False
+                self._count_interrupted(entry.server, -1)
+                is_last |= entry.server not in self._interrupted
+        return is_last
 
     def of_slot(self, server: str, moved_slot: int) -> list[bytes]:
         """Return the channels of a server that belong to a hash slot."""
-        return [channel for channel in self.at(server) if hash_slot(self._channels[channel].shard) == moved_slot]
+        channels = self._by_server.get(server, ())
+        return [channel for channel in channels if hash_slot(self._channels[channel].shard) == moved_slot]
 
     def is_ending(self, server: str, channel: bytes) -> bool:
         """Return whether the server still owes an answer to SUNSUBSCRIBE: earlier answers confirm no subscription."""
@@ -131,12 +188,43 @@ class WakeChannels:
         if slot is not None:
             self._ending[server] = {name: owed for name, owed in ending.items() if hash_slot(owed[1]) != slot}
 
+    def _next_part(self) -> list[bytes]:
+        """Return the channels of the next part. Each is checked once."""
+        part = [channel for channel in self._unchecked[-CHANNELS_AT_ONCE:] if channel in self._channels]
+        del self._unchecked[-CHANNELS_AT_ONCE:]
+        if self._unchecked:
+            return part
+        chosen = dict.fromkeys(part)
+        for channel in self._missing:
+            if len(chosen) >= CHANNELS_AT_ONCE:
+                break
+            chosen[channel] = None
+        return list(chosen)
+
+    def _interrupt(self, entry: _Channel) -> None:
+        if not entry.is_interrupted:
+            entry.is_interrupted = True
+            self._count_interrupted(entry.server, 1)
+
+    def _count_interrupted(self, server: str | None, change: int) -> None:
+        count = self._interrupted.get(server, 0) + change
+        if count:
+            self._interrupted[server] = count
+        else:
+            del self._interrupted[server]
+
     def _set_server(self, channel: bytes, entry: _Channel, server: str | None) -> None:
+        if entry.is_interrupted:
+            # In this order: other threads must not see that none is interrupted.
+            self._count_interrupted(server, 1)
+            self._count_interrupted(entry.server, -1)
         if entry.server is not None:
-            del self._by_server[entry.server][channel]
+            # `forget_part` has removed the channel there already.
+            self._by_server[entry.server].pop(channel, None)
         entry.server = server
         if server is None:
             self._missing[channel] = None
         else:
             self._missing.pop(channel, None)
+            self._unplaced.pop(channel, None)
             self._by_server.setdefault(server, {})[channel] = None

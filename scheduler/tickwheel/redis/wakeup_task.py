@@ -19,10 +19,13 @@ from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
+from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE
 from tickwheel.runtime.event_loop import abandon
 
-# To pack the commands for as many channels takes a millisecond.
-_CHANNELS_AT_ONCE: Final = 500
+# Messages of a server, and wake-ups of calls, that are processed without a pause. Each takes about a millisecond. The
+# woken calls then take as many turns of the event loop.
+_MESSAGES_AT_ONCE: Final = 50
+_WAKEUPS_AT_ONCE: Final = 20
 
 
 class TaskWaiter(WaiterHandle):
@@ -88,8 +91,8 @@ async def _send_for_each(command: str, channels: Sequence[bytes], connection: An
 
     The event loop runs other tasks meanwhile: 100 queues have 25,600 channels on 256 shards.
     """
-    for begin in range(0, len(channels), _CHANNELS_AT_ONCE):
-        commands = [(command, channel) for channel in channels[begin : begin + _CHANNELS_AT_ONCE]]
+    for begin in range(0, len(channels), CHANNELS_AT_ONCE):
+        commands = [(command, channel) for channel in channels[begin : begin + CHANNELS_AT_ONCE]]
         await connection.send_packed_command(connection.pack_commands(commands))
         await asyncio.sleep(0)
 
@@ -178,7 +181,7 @@ class WakeupTask:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
 
     def _begin_subscription(self, queue: str) -> tuple[asyncio.Event, bool]:
-        """Return the event of the confirmation, and whether the subscription is new."""
+        """Return the event of `Subscriptions.confirmation`, and whether the subscription is new."""
         confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event)
         if is_new:
             self._interrupted.set()
@@ -250,7 +253,14 @@ class WakeupTask:
                 self._subscriptions.on_slots_read()
             except (*CONNECTION_ERRORS, TickwheelError) as error:
                 await asyncio.sleep(self._subscriptions.on_slots_unknown(error))
-        for server, channels in self._subscriptions.missing_by_server().items():
+        missing: dict[str, list[bytes]] = {}
+        while True:
+            for server, channels in self._subscriptions.missing_by_server().items():
+                missing.setdefault(server, []).extend(channels)
+            if not self._subscriptions.has_missing:
+                break
+            await asyncio.sleep(0)
+        for server, channels in missing.items():
             await self._on_server(server, partial(self._subscribe, channels))
 
     async def _on_server(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
@@ -260,6 +270,9 @@ class WakeupTask:
         except (*CONNECTION_ERRORS, *BROKEN_ANSWER, TickwheelError) as error:
             pause = self._subscriptions.on_error(server, error)
             await self._close_connection(server)
+            await asyncio.sleep(0)
+            while self._subscriptions.forget_part(server):
+                await asyncio.sleep(0)
             await asyncio.sleep(pause)
 
     async def _subscribe(self, channels: list[bytes], server: str) -> None:
@@ -290,7 +303,13 @@ class WakeupTask:
     async def _listen(self, server: str) -> Exception:
         """Process messages of a server until the first error, and return the error."""
         connection = self._connections[server]
+        messages, wakeups = 0, self.wakeup_count
         while True:
+            if messages >= _MESSAGES_AT_ONCE or self.wakeup_count - wakeups >= _WAKEUPS_AT_ONCE:
+                # To read a message that has arrived already does not let other tasks run.
+                await asyncio.sleep(0)
+                messages, wakeups = 0, self.wakeup_count
+            messages += 1
             message = cast(Any, await read_answer(connection))
             if not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)

@@ -209,8 +209,13 @@ class WakeupThread:
                 self._subscriptions.on_slots_read()
             except (*CONNECTION_ERRORS, TickwheelError) as error:
                 self._stopped.wait(self._subscriptions.on_slots_unknown(error))
-        with self._lock:
-            missing = self._subscriptions.missing_by_server()
+        missing: dict[str, list[bytes]] = {}
+        while True:
+            with self._lock:
+                for server, channels in self._subscriptions.missing_by_server().items():
+                    missing.setdefault(server, []).extend(channels)
+                if not self._subscriptions.has_missing:
+                    break
         for server, channels in missing.items():
             self._on_server(server, partial(self._subscribe, channels))
 
@@ -223,7 +228,10 @@ class WakeupThread:
             if connection is not None:
                 connection.disconnect()
             if not self._stopped.is_set():
-                self._stopped.wait(self._subscriptions.on_error(server, error))
+                pause = self._subscriptions.on_error(server, error)
+                while self._subscriptions.forget_part(server):
+                    pass
+                self._stopped.wait(pause)
 
     def _subscribe(self, channels: list[bytes], server: str) -> None:
         connection = self._connections.get(server)
@@ -246,7 +254,9 @@ class WakeupThread:
         poll = select.poll()
         for connection in listened:
             poll.register(connection, select.POLLIN)
-        ready = {number for number, _ in poll.poll(1_000 * SWEEP_S / 4)}
+        # Otherwise, a further part of the queues is checked at once.
+        longest_s = 0 if self._subscriptions.has_idle else SWEEP_S / 4
+        ready = {number for number, _ in poll.poll(1_000 * longest_s)}
         if self._interrupt_sockets[1].fileno() in ready:
             self._interrupt_sockets[1].recv(1_024)
         return [server for server, connection in self._connections.items() if connection._sock.fileno() in ready]
