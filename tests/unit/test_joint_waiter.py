@@ -323,3 +323,27 @@ def test_a_sweep_visits_only_the_waiters_that_hold_a_wake_up(monkeypatch: pytest
     monkeypatch.setattr(Line, "waiters", waiters)
     woken.list.sweep()
     assert visited == []
+
+
+def test_a_call_that_was_woken_for_another_queue_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 200
+    passed = 0
+    is_eligible = Waiter.is_eligible
+
+    def count_and_check(waiter: Waiter) -> bool:
+        nonlocal passed
+        passed += 1
+        return bool(is_eligible.__get__(waiter))
+
+    waiters = WaitList()
+    woken: list[None] = []
+    for _ in range(calls):
+        waiters.add_joint(QUEUES, lambda: woken.append(None))
+    monkeypatch.setattr(Waiter, "is_eligible", property(count_and_check))
+    waiters.wake("a", calls // 2)
+    passed = 0
+
+    for _ in range(calls // 2):
+        waiters.wake("b", 1)
+
+    assert (len(woken), passed) == (calls, calls)

@@ -222,9 +222,11 @@ class Line:
             is_full = group.has_filter and group.searches >= group.width
             if for_message and (is_full or not self._may_find(group)):
                 continue
-            for waiter in waiters:
+            for _ in range(len(waiters)):
+                waiter = next(iter(waiters))
+                # If a call was woken for another queue, it has had its turn. The next searches need not pass it again.
+                waiters.move_to_end(waiter)
                 if waiter.is_eligible:
-                    waiters.move_to_end(waiter)
                     caller.by_filter.move_to_end(where)
                     return waiter
         if for_message:
