@@ -149,6 +149,9 @@ ANSWER_LINES = 512 * 1024, ANSWER_BYTES
 STREAMS = 40
 STREAM_CREDIT = 10_000
 WAITING_CALLS = 10_000
+# Wake channels of a caller in a process of the service: one for each queue for which its calls wait, and each shard.
+# Each takes 436 bytes of memory. The calls that wait for further queues check them about once a second.
+CALLER_CHANNELS = 200_000
 # Other concurrent calls, in addition to the waiting calls.
 OTHER_CALLS = 2_000
 # Concurrent calls of the health service: calls that watch, and other calls. Concurrent calls of reflection.

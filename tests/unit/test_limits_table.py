@@ -110,6 +110,11 @@ SERVICE_ROWS = {
     "calls that wait (dequeues, `AwaitMessages` and `GetMessage` with a wait, streams)": (
         "`--max-waiting`; for one token `waiting`"
     ),
+    "wake channels of a caller: one for each queue for which its calls wait, and each shard": (
+        f"{limits.CALLER_CHANNELS:,} in each process, which take 90 MB of memory. The calls that wait for further"
+        " queues find their messages later: one call of each such queue checks it about once a second. A subscription"
+        " ends ten seconds after its last call"
+    ),
     "streams of a token without the limit `waiting`": "`waiting` of the token: then as many streams as waiting calls."
     f" Each stream can take {limits.REQUEST_BYTES // 2**20} MiB of memory",
     "messages that a client has requested from a `DequeueStream` and not received": (

@@ -17,10 +17,12 @@ E = TypeVar("E", bound=Event)
 class Subscription(Generic[E]):
     """The subscription to a queue. ``confirmed`` is set once all channels are confirmed or a server refuses one.
 
-    ``unconfirmed``: the channels that were never confirmed. ``used_at``: when the queue last had a waiter.
+    ``unconfirmed``: the channels that were never confirmed. ``used_at``: when the queue last had a waiter. ``caller``
+    has the channels (`redis/caller_channels.py`).
     """
 
     confirmed: E
     channels: list[bytes]
     unconfirmed: set[bytes]
     used_at: float
+    caller: str

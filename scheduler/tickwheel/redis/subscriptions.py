@@ -19,6 +19,7 @@ from typing import Any, Generic
 from redis.exceptions import AskError
 
 from tickwheel.plan import Search
+from tickwheel.redis.caller_channels import CallerChannels
 from tickwheel.redis.end_refusals import EndRefusals
 from tickwheel.redis.end_waits import EndWaits
 from tickwheel.redis.probes import Probes
@@ -46,13 +47,20 @@ class Subscriptions(Generic[E]):
     listener.
     """
 
-    def __init__(self, topology: Topology, waiters: WaitList, channels: Callable[[str], list[str]]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        waiters: WaitList,
+        channels: Callable[[str], list[str]],
+        caller_channels: CallerChannels | None = None,
+    ) -> None:
         """``channels`` returns the names of a queue's channels, one for each shard."""
         self.slots_stale = False
         self._topology = topology
         self._waiters = waiters
         self.end_waits = EndWaits()
         self._channels = WakeChannels(topology, channels)
+        self._caller_channels = caller_channels or CallerChannels()
         self._by_queue: dict[str, Subscription[E]] = {}
         # The queues with channels that were never confirmed.
         self._unconfirmed: set[str] = set()
@@ -72,14 +80,19 @@ class Subscriptions(Generic[E]):
         """Whether every channel of every queue is confirmed, and none is interrupted."""
         return not self._channels.is_interrupted and not self._unconfirmed
 
-    def confirmation(self, queue: str, make_event: Callable[[], E]) -> tuple[E, bool]:
-        """Return the event of a queue, and whether its subscription is new. The event is set once it is confirmed."""
+    def confirmation(self, queue: str, make_event: Callable[[], E], caller: str = "") -> tuple[E | None, bool]:
+        """Return the event of a queue, and whether its subscription is new. The event is set once it is confirmed.
+
+        The event is None if the caller has too many channels. Then the queue has no subscription.
+        """
         now = time.monotonic()
         if (subscription := self._by_queue.get(queue)) is not None:
             subscription.used_at = now
             return subscription.confirmed, False
+        if not self._caller_channels.take(caller, self._channels.count(queue)):
+            return None, False
         channels = self._channels.add(queue)
-        subscription = self._by_queue[queue] = Subscription(make_event(), channels, set(channels), now)
+        subscription = self._by_queue[queue] = Subscription(make_event(), channels, set(channels), now, caller)
         self._unconfirmed.add(queue)
         self._searches.begin_announcements(queue)
         return subscription.confirmed, True
@@ -156,6 +169,7 @@ class Subscriptions(Generic[E]):
         self._searches.end_announcements(queue)
         # A caller may still wait for the confirmation. Its waiter subscribes again.
         subscription.confirmed.set()
+        self._caller_channels.put_back(subscription.caller, len(subscription.channels))
 
     def due_probes(self) -> dict[str, list[bytes]]:
         """Return the channels to subscribe to again, by server, if a sweep is due and its probes are not sent yet."""
@@ -191,6 +205,14 @@ class Subscriptions(Generic[E]):
             subscription.confirmed.set()
         self._waiters.wake_all()
         self.end_waits.wake()
+
+    def close(self) -> None:
+        """End all waits for good. The callers no longer have the channels."""
+        self.release_all()
+        for subscription in self._by_queue.values():
+            self._caller_channels.put_back(subscription.caller, len(subscription.channels))
+        # A call that ends now may still subscribe.
+        self._by_queue, self._caller_channels = {}, CallerChannels()
 
     def on_slots_unknown(self, error: Exception) -> float:
         """Log that no server returned the cluster's slots. Return the seconds to wait before the next attempt."""

@@ -59,6 +59,10 @@ class WakeChannels:
         # By server: the number of answers to SUNSUBSCRIBE that the server still owes for a channel, and its shard.
         self._ending: dict[str, dict[bytes, tuple[int, int]]] = {}
 
+    def count(self, queue: str) -> int:
+        """Return the number of channels of a queue that is no end topic."""
+        return len(self._servers) or len(self._names(queue))
+
     def add(self, queue: str) -> list[bytes]:
         """Add the channels of a queue, and return them."""
         names = self._names(queue)

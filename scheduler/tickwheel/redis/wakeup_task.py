@@ -14,6 +14,7 @@ from redis.exceptions import AskError
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
+from tickwheel.redis.caller_channels import CallerChannels
 from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
@@ -100,10 +101,18 @@ async def _send_for_each(command: str, channels: Sequence[bytes], connection: An
 class WakeupTask:
     """Subscribes to the wake channels of the queues that have waiters, on every shard."""
 
-    def __init__(self, servers: AsyncConnectionPools, channels: Callable[[str], list[str]]) -> None:
+    def __init__(
+        self,
+        servers: AsyncConnectionPools,
+        channels: Callable[[str], list[str]],
+        caller_channels: CallerChannels | None = None,
+    ) -> None:
+        """``caller_channels``: the channels of the callers in all namespaces of the service."""
         self._servers = servers
         self._waiters = WaitList()
-        self._subscriptions: Subscriptions[asyncio.Event] = Subscriptions(servers.topology, self._waiters, channels)
+        self._subscriptions: Subscriptions[asyncio.Event] = Subscriptions(
+            servers.topology, self._waiters, channels, caller_channels
+        )
         # By server: its connection, and the task that reads from this connection.
         self._connections: dict[str, Any] = {}
         self._reading: dict[str, asyncio.Future[Any]] = {}
@@ -128,17 +137,18 @@ class WakeupTask:
     async def subscribe(self, queue: str, where: bytes = b"", caller: str = "", *, exists: bool = True) -> TaskWaiter:
         """Return a waiter for the queue, once its subscription is confirmed. ``where`` is the packed filter.
 
-        If the queue does not exist, there is no subscription, and only the sweep wakes the waiter.
+        If the queue does not exist, or the caller has too many channels (`redis/caller_channels.py`), there is no
+        subscription, and only the sweep wakes the waiter.
         If a server does not confirm the subscription in time, only the periodic sweep (`redis/wait_list.py`) is certain
         to wake the waiter. Raises Forbidden or another TickwheelError if a server refuses the subscription.
         """
         self._start()
         if exists:
-            await self._confirm(queue, self._servers.answer_s)
+            await self._confirm(queue, self._servers.answer_s, caller)
         waiter = TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
         if exists:
             # The subscription may have ended before the waiter was there.
-            self._begin_subscription(queue)
+            self._begin_subscription(queue, caller)
         return waiter
 
     async def subscribe_jointly(
@@ -151,16 +161,16 @@ class WakeupTask:
         self._start()
         # All subscriptions begin before the first confirmation is awaited.
         for queue in queues:
-            _, is_new = self._begin_subscription(queue)
+            _, is_new = self._begin_subscription(queue, caller)
             if is_new:
                 # On 256 shards, this takes half a millisecond.
                 await asyncio.sleep(0)
         ends = time.monotonic() + self._servers.answer_s
         for queue in queues:
-            await self._confirm(queue, max(ends - time.monotonic(), 0))
+            await self._confirm(queue, max(ends - time.monotonic(), 0), caller)
         waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
         for queue in queues:
-            self._begin_subscription(queue)
+            self._begin_subscription(queue, caller)
         return waiter
 
     async def subscribe_to_end(self, topic: str, field: bytes) -> TaskEndWaiter:
@@ -180,19 +190,20 @@ class WakeupTask:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
 
-    def _begin_subscription(self, queue: str) -> tuple[asyncio.Event, bool]:
+    def _begin_subscription(self, queue: str, caller: str = "") -> tuple[asyncio.Event | None, bool]:
         """Return the event of `Subscriptions.confirmation`, and whether the subscription is new."""
-        confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event)
+        confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event, caller)
         if is_new:
             self._interrupted.set()
         return confirmed, is_new
 
-    async def _confirm(self, queue: str, seconds: float) -> None:
+    async def _confirm(self, queue: str, seconds: float, caller: str = "") -> None:
         """Subscribe to the queue, and wait for the confirmation, for at most ``seconds``."""
-        confirmed, _ = self._begin_subscription(queue)
+        confirmed, _ = self._begin_subscription(queue, caller)
         try:
-            async with asyncio.timeout(seconds):
-                await confirmed.wait()
+            if confirmed is not None:
+                async with asyncio.timeout(seconds):
+                    await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(
                 f"no subscription to queue {queue!r} yet: until the subscription is confirmed, one waiter of the"
@@ -228,7 +239,7 @@ class WakeupTask:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._subscriptions.release_all()
+        self._subscriptions.close()
 
     async def _run(self) -> None:
         try:

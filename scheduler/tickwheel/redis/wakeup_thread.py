@@ -132,7 +132,7 @@ class WakeupThread:
                 thread.start()
                 self._thread = thread
         ends = time.monotonic() + self._servers.answer_s
-        for event in confirmed:
+        for event in filter(None, confirmed):
             event.wait(max(ends - time.monotonic(), 0))
         if queues:
             self._subscriptions.check()
@@ -144,7 +144,7 @@ class WakeupThread:
                 for queue in queues:
                     self._begin_subscription(queue)
 
-    def _begin_subscription(self, queue: str) -> threading.Event:
+    def _begin_subscription(self, queue: str) -> threading.Event | None:
         """Return the event of the queue's subscription. The caller holds the lock."""
         confirmed, is_new = self._subscriptions.confirmation(queue, threading.Event)
         if is_new:

@@ -21,6 +21,7 @@ from tickwheel.operations.server_checks import check_server
 from tickwheel.operations.server_info import find_vulnerabilities
 from tickwheel.plan import Effects, Plan
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools
+from tickwheel.redis.caller_channels import CallerChannels
 from tickwheel.redis.wakeup_task import WakeupTask
 from tickwheel.service.answer_limits import AnswerLimits, Turn
 from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
@@ -111,6 +112,7 @@ class Namespaces:
         self._counters = counters or Counters()
         self.answers = answers or AnswerLimits()
         self._created_shards = created_shards
+        self._caller_channels = CallerChannels()
         self._round_turns = SizedTurns(limits.CALLER_ROUND_REQUESTS)
         self.group_turns = SizedTurns(limits.CALLER_DEQUEUE_GROUPS)
         """The turns of the groups of `DequeueBatch`."""
@@ -159,7 +161,7 @@ class Namespaces:
         name = validation.plain_name("namespace", name or "tw")
         context = NamespaceContext(name, clock=self._clock, replicas=self._client_settings.durability.replicas)
         executor = self._make_executor()
-        executor.wakeups = wakeups = WakeupTask(self._servers, context.channels)
+        executor.wakeups = wakeups = WakeupTask(self._servers, context.channels, self._caller_channels)
         await executor.run(open_namespace(context, options))
         # If another call has opened the namespace in the meantime, keep its `Namespace`, unless it is lost since then.
         await self._drop_lost(name)
