@@ -190,14 +190,24 @@ def test_a_token_does_not_continue_the_deletion_of_a_queue_that_is_not_being_del
 ) -> None:
     queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(messages))
     before = queue.config()
-    mark = direct_client._run(direct_client._context.fetch_config("q")).packed_version.hex()
+    config = direct_client._run(direct_client._context.fetch_config("q"))
+    mark = (config.packed_version + config.number.to_bytes(2)).hex()
     with pytest.raises(InvalidArgument, match="page_token continues no deletion"):
         direct_client._run(QueueDeletion(direct_client._context, "q", True, f"{mark}/{position}").next())
     assert queue.config() == before
     assert queue.counts()["pending"] == messages
 
 
-@pytest.mark.parametrize("token", ["0:0", "end", "/end", "0123456789abcde/end", "0123456789abcdef/"])
+@pytest.mark.parametrize("name", ["q", "absent"])
+def test_an_invented_token_is_not_answered_as_the_end_of_a_deletion(
+    queue: Queue, direct_client: Tickwheel, name: str
+) -> None:
+    with pytest.raises(InvalidArgument, match="page_token continues no deletion"):
+        direct_client._run(QueueDeletion(direct_client._context, name, True, f"{0:020x}/end").next())
+    assert queue.counts()["pending"] == 0
+
+
+@pytest.mark.parametrize("token", ["0:0", "end", "/end", "0123456789abcdef/end", f"{0:020x}/"])
 def test_a_token_of_another_form_is_refused(queue: Queue, direct_client: Tickwheel, token: str) -> None:
     begin(direct_client, "q", 1)
     with pytest.raises(InvalidArgument, match="page_token must be the token of the previous page"):

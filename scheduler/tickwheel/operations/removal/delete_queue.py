@@ -15,8 +15,10 @@ start. The order keeps the data consistent:
    deletion purges the queue again. If this finds no message, the counts are damaged, and the shards ignore them.
 5. The metadata shard replaces the configuration by a placeholder for the number of the queue (`queue_numbers.py`).
 
-The token of a deletion has the version and the uid of the marked configuration. Every later step compares both. So a
-late copy of a step changes neither a queue that was created again, nor one whose deletion was undone.
+The token of a deletion has the version, the uid and the number of the marked configuration. Every later step compares
+the first two. So a late copy of a step changes neither a queue that was created again, nor one whose deletion was
+undone. The last two are the name of the placeholder: if the queue is gone, the last step confirms with it that this
+deletion has removed the queue, so that no invented token is answered as the end of a deletion.
 """
 
 import re
@@ -32,13 +34,19 @@ from tickwheel.operations.dispatch import call_metadata_shard, call_shards
 from tickwheel.operations.inspect import counts
 from tickwheel.operations.queues import configure, publish_config
 from tickwheel.operations.removal.purge import Purge
-from tickwheel.operations.removal.queue_numbers import numbers_in_history, placeholder_name, placeholder_settings
+from tickwheel.operations.removal.queue_numbers import (
+    numbers_in_history,
+    placeholder_name,
+    placeholder_settings,
+    read_row,
+)
 from tickwheel.operations.sessions import Sessions
 from tickwheel.plan import Plan, Request
 
 _FINISHED = ("completed", "cancelled")
 # The mark, then the position of the purge, or _END after the purge.
-_TOKEN = re.compile(r"([0-9a-f]{16})/(.+)")
+_TOKEN = re.compile(r"([0-9a-f]{20})/(.+)")
+_VERSION_BYTES = 8
 _END = "end"
 
 
@@ -53,7 +61,7 @@ class QueueDeletion:
         self._context = context
         self._queue = queue
         self._purges = validation.boolean("purge", purge)
-        # The version and the uid of the marked configuration; empty before the first step.
+        # The version, the uid and the number of the marked configuration; empty before the first step.
         self._mark = b""
         self._is_continued = bool(token)
         position = ""
@@ -144,7 +152,7 @@ class QueueDeletion:
             yield from configure(context, queue, marked.unmarked(), marked)
             yield from publish_config(context, queue)
             raise
-        return marked.packed_version
+        return marked.packed_version + marked.number.to_bytes(2)
 
     def _check_finished(self) -> Plan[None]:
         if self._purges:
@@ -163,8 +171,8 @@ class QueueDeletion:
         """Remove the queue. Return None if the counts show messages, and a purge must check whether this is true."""
         context, queue = self._context, self._queue
         config = yield from context.load_config(queue)
-        if config is None or config.uid != self._mark[4:]:
-            # Another process has taken the last step.
+        if config is None or config.uid != self._version[4:]:
+            yield from self._check_deleted()
             return ENDED
         self._check_mark(config)
         if context.history >= RELAYED and config.number in (yield from numbers_in_history(context)):
@@ -175,7 +183,7 @@ class QueueDeletion:
 
         def build(config: QueueConfig, shard: int) -> Request:
             self._check_mark(config)
-            args: list[bytes | int | str] = [self._mark, 0 if counts_are_damaged else 1]
+            args: list[bytes | int | str] = [self._version, 0 if counts_are_damaged else 1]
             return Request(shard, context.call("drop_queue", shard, queue, args), durable=True)
 
         replies = yield from call_shards(context, queue, range(context.shards), build)
@@ -188,7 +196,7 @@ class QueueDeletion:
                 " its counts are damaged; delete the queue again, with purge=True (--purge) if this error remains"
             )
         args: list[bytes | int | str] = [
-            *(queue, self._mark, placeholder_name(config), placeholder_settings(), context.shards)
+            *(queue, self._version, placeholder_name(config.number, config.uid), placeholder_settings(), context.shards)
         ]
         reply = yield from call_metadata_shard(context, "delete_queue", args)
         if reply.value[1]:
@@ -196,8 +204,19 @@ class QueueDeletion:
         context.forget_queue(queue)
         return ENDED
 
+    @property
+    def _version(self) -> bytes:
+        """The version and the uid of the marked configuration."""
+        return self._mark[:_VERSION_BYTES]
+
+    def _check_deleted(self) -> Plan[None]:
+        """Check that another process has taken the last step of this deletion. Raises InvalidArgument."""
+        number, uid = int.from_bytes(self._mark[_VERSION_BYTES:]), self._version[4:]
+        if (yield from read_row(self._context, placeholder_name(number, uid))) is None:
+            raise self._not_deleting_error()
+
     def _check_mark(self, config: QueueConfig) -> None:
-        if not config.deleting or config.packed_version != self._mark:
+        if not config.deleting or config.packed_version != self._version:
             raise self._not_deleting_error()
 
     def _not_deleting_error(self) -> TickwheelError:

@@ -59,9 +59,9 @@ def charge_nobody(messages: int) -> None:
     """Charge nobody: only the service has callers who pay."""
 
 
-def placeholder_name(config: QueueConfig) -> str:
+def placeholder_name(number: int, uid: bytes) -> str:
     """Return the name under which `queues` keeps the number of a deleted queue. The uid makes the name unique."""
-    return f"deleted.{config.number}.{config.uid.hex()}"
+    return f"deleted.{number}.{uid.hex()}"
 
 
 def placeholder_settings() -> bytes:
