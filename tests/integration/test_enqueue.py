@@ -251,6 +251,12 @@ def test_a_batch_is_split_into_calls_of_a_limited_size(queue: Queue) -> None:
     assert queue.enqueue_many([]) == []
 
 
+def test_a_batch_without_messages_creates_no_queue(tw: Tickwheel) -> None:
+    assert tw.queue("absent").enqueue_many([]) == []
+    assert tw.queue("absent").enqueue_many(iter(())) == []
+    assert "absent" not in {queue.name for queue in tw.queues()}
+
+
 def test_an_invalid_message_ends_its_batch_before_its_call_is_sent(queue: Queue) -> None:
     queue.enqueue(id="there")
     with pytest.raises(InvalidArgument, match="payload must be bytes or str"):

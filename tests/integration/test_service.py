@@ -49,6 +49,11 @@ def generic_client(real_time_service: ServiceThread, namespace: str) -> Iterator
         yield generic_client
 
 
+def test_a_batch_without_messages_creates_no_queue(generic_client: GenericClient, namespace: str) -> None:
+    assert not generic_client.call("EnqueueBatch", namespace=namespace, queue="absent").get("results")
+    assert not generic_client.call("ListQueues", namespace=namespace).get("queues")
+
+
 def test_a_message_passes_all_states_over_the_service(generic_client: GenericClient, namespace: str) -> None:
     where = {"namespace": namespace, "queue": "orders"}
     new = {"id": "order-17", "payload": payload("17"), "metadata": {"region": "eu"}, "deadline_ms": -(2**51)}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain, islice
 from struct import Struct
 
 from tickwheel import limits
@@ -47,14 +48,18 @@ def enqueue_messages(
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message.
 
-    ``limit`` is the limit of auto-create for the token of the caller.
+    Without messages, no queue is created. ``limit`` is the limit of auto-create for the token of the caller.
     """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
+    items = iter_argument(messages)
+    first = list(islice(items, 1))
+    if not first:
+        return []
     config = yield from ensure(context, queue, limit)
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
-    for part in _enqueue_rounds(packer, messages):
+    for part in _enqueue_rounds(packer, chain(first, items)):
         if part:
             results += yield from send(context, queue, part, packer.uid)
         else:
@@ -170,7 +175,7 @@ class EnqueueRound:
 def _enqueue_rounds(packer: Packer, messages: Iterable[NewMessage]) -> Iterator[list[PackedMessage]]:
     """Yield the packed messages round by round, and an empty list whenever other calls should go on."""
     part, units = EnqueueRound(), 0
-    for new in iter_argument(messages):
+    for new in messages:
         check_new(new)
         packed = packer.pack(new)
         units += packed.units
