@@ -160,3 +160,21 @@ def test_messages_that_become_ready_at_once_wake_the_waiting_calls_in_parts(
         assert process.maximum("wakeups") <= MOST_WAKEUPS
 
     run(faulty, monkeypatch, wake_all)
+
+
+def test_the_calls_that_have_possibly_missed_messages_are_woken_in_parts(
+    faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_connection(process: Process) -> None:
+        monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+        await process.begin_calls(CALLS)
+        process.forget_work()
+
+        process.server.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+
+        await eventually_in_task(lambda: process.total("wakeups") >= CALLS, "all calls are woken")
+        # The task that reads from the server wakes a part in a turn, and the one that sends the subscriptions another.
+        assert process.maximum("wakeups") <= 2 * MOST_WAKEUPS
+        await process.end_calls()
+
+    run(faulty, monkeypatch, lose_connection)

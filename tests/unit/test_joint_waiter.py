@@ -261,7 +261,9 @@ def test_all_queues_are_searched_after_a_connection_was_lost() -> None:
     woken = Woken("abc", "only")
     only = woken.by_name["only"]
 
-    woken.list.wake_for_lost()
+    woken.list.note_lost()
+    while woken.list.wake_for_lost():
+        pass
 
     [queue] = woken.list.announced(only)[0]
     woken.list.consume(only.members[queue])

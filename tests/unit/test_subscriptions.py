@@ -31,6 +31,23 @@ class Confirmation:
         self._confirmed_queues.append(self._queue)
 
 
+class Listened(Subscriptions[Confirmation]):
+    """Subscriptions whose listener wakes all waiters that have possibly missed messages."""
+
+    def on_message(self, server: str, message: Any) -> None:
+        super().on_message(server, message)
+        self._wake_for_lost()
+
+    def end_idle(self) -> dict[str, list[bytes]]:
+        ended = super().end_idle()
+        self._wake_for_lost()
+        return ended
+
+    def _wake_for_lost(self) -> None:
+        while self._waiters.wake_for_lost():
+            pass
+
+
 class SubscriptionState:
     """Subscriptions of one queue, and the effects of the servers' messages."""
 
@@ -41,9 +58,7 @@ class SubscriptionState:
         self.confirmed_queues: list[str] = []
         self.woken = 0
         self.work_waiters = [self.waiters.add("work", self._woken)]
-        self.subscriptions: Subscriptions[Confirmation] = Subscriptions(
-            self.topology, self.waiters, lambda queue: [f"{queue}-0", f"{queue}-1"]
-        )
+        self.subscriptions = Listened(self.topology, self.waiters, lambda queue: [f"{queue}-0", f"{queue}-1"])
         self.add("work")
 
     def add(self, queue: str) -> None:

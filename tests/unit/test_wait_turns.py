@@ -180,7 +180,9 @@ def test_no_wake_up_is_left_while_a_waiter_may_use_it(seed: int) -> None:
         if step == "wake":
             waiters.wake("q", chance.randint(1, 3))
         elif step == "lost":
-            waiters.wake_for_lost()
+            waiters.note_lost()
+            while waiters.wake_for_lost():
+                pass
         elif step == "sweep":
             waiters.sweep()
         elif waiter is None:

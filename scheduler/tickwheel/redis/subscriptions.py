@@ -128,7 +128,8 @@ class Subscriptions(Generic[E]):
     def end_idle(self) -> dict[str, list[bytes]]:
         """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
 
-        Checks the queues about once a second, part by part: see `has_idle`.
+        Checks the queues about once a second, part by part: see `has_idle`. The caller then calls
+        `WaitList.wake_for_lost` as after `on_message`.
         """
         now = time.monotonic()
         if not self._unchecked:
@@ -253,7 +254,10 @@ class Subscriptions(Generic[E]):
         return self._channels.has_channels(server)
 
     def on_message(self, server: str, message: Any) -> None:
-        """Process a wake-up, or the server's answer to a subscription or to its end."""
+        """Process a wake-up, or the server's answer to a subscription or to its end.
+
+        The caller then calls `WaitList.wake_for_lost` until there is nothing left to wake.
+        """
         self._error = None
         kind, channel, data = message
         if kind == b"ssubscribe":
@@ -307,7 +311,7 @@ class Subscriptions(Generic[E]):
             self._unconfirmed.remove(queue)
             subscription.confirmed.set()
             # Waiters without a confirmed subscription have missed wake-ups.
-            self._waiters.wake_for_lost(queue)
+            self._waiters.note_lost(queue)
             self.end_waits.wake(queue)
         self._end_interruptions([channel])
 
@@ -317,7 +321,7 @@ class Subscriptions(Generic[E]):
         """
         if self._channels.end_interruptions(channels):
             self._searches.announce_lost()
-            self._waiters.wake_for_lost()
+            self._waiters.note_lost()
             self.end_waits.wake()
 
     def _receives_all(self, queue: str) -> bool:

@@ -19,6 +19,8 @@ from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
 SWEEP_S = 1.0
 # The maximum number of concurrent searches of a group.
 MAX_WIDTH = 1_024
+# Wake-ups without a pause. They take about a millisecond, and the woken calls then take one turn of the event loop.
+WAKEUPS_AT_ONCE = 20
 
 
 class WaiterHandle:
@@ -66,6 +68,8 @@ class WaitList:
         self._lock = threading.Lock()
         self._queues: dict[str, Line] = {}
         self._closed_queues = ClosedQueues()
+        # The queues whose wake-ups may have been lost, each with the number of waiters to wake, or None for all.
+        self._lost: dict[str, int | None] = {}
         self._last_sweep = 0.0
         self._sweep_count = 0
         # The number of wake-ups of waiters so far.
@@ -177,12 +181,34 @@ class WaitList:
                 joint.missed.update(joint.closed)
         self._notify([*chosen, *closed])
 
-    def wake_for_lost(self, queue: str | None = None) -> None:
-        """Wake as many waiters as the queue has, or all queues have, because wake-ups may have been lost."""
+    def note_lost(self, queue: str | None = None) -> None:
+        """Note that wake-ups of a queue, or of all queues, may have been lost: see `wake_for_lost`."""
         with self._lock:
-            lines = [line for line in (self._queues.get(queue),) if line] if queue else self._queues.values()
-            chosen = [w for line in lines for w in self._announce(line, sum(1 for _ in line.waiters()))]
+            self._lost |= dict.fromkeys(self._queues if queue is None else [queue])
+
+    def wake_for_lost(self) -> bool:
+        """Wake waiters of a queue whose wake-ups may have been lost. Return whether there are more to wake.
+
+        In the end, as many are woken as the queues have. With many at once, no other task of an event loop would run.
+        """
+        with self._lock:
+            if not self._lost:
+                return False
+            queue, left = self._lost.popitem()
+            line = self._queues.get(queue)
+            chosen = []
+            if line is not None:
+                left = sum(group.size for group in line.groups.values()) if left is None else left
+                count = min(left, WAKEUPS_AT_ONCE)
+                chosen = self._announce(line, count)
+                if len(chosen) < count:
+                    # No other waiter is eligible.
+                    chosen += self._announce(line, left - count)
+                elif left > count:
+                    self._lost[queue] = left - count
+            has_more = bool(self._lost)
         self._notify(chosen)
+        return has_more
 
     def seconds_to_sweep(self) -> float:
         return max(self._last_sweep + SWEEP_S - time.monotonic(), 0)

@@ -19,14 +19,12 @@ from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WAKEUPS_AT_ONCE, WaiterHandle, WaitList
 from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE
 from tickwheel.runtime.event_loop import abandon
 
-# Messages of a server, and wake-ups of calls, that are processed without a pause. Each takes about a millisecond. The
-# woken calls then take as many turns of the event loop.
+# Messages of a server that are processed without a pause. This takes about a millisecond.
 _MESSAGES_AT_ONCE: Final = 50
-_WAKEUPS_AT_ONCE: Final = 20
 
 
 class TaskWaiter(WaiterHandle):
@@ -252,6 +250,7 @@ class WakeupTask:
                 self._subscriptions.sweep_if_due()
                 for server, channels in self._subscriptions.end_idle().items():
                     await self._on_server(server, partial(self._unsubscribe, channels))
+                await self._wake_for_lost()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
@@ -316,7 +315,7 @@ class WakeupTask:
         connection = self._connections[server]
         messages, wakeups = 0, self.wakeup_count
         while True:
-            if messages >= _MESSAGES_AT_ONCE or self.wakeup_count - wakeups >= _WAKEUPS_AT_ONCE:
+            if messages >= _MESSAGES_AT_ONCE or self.wakeup_count - wakeups >= WAKEUPS_AT_ONCE:
                 # To read a message that has arrived already does not let other tasks run.
                 await asyncio.sleep(0)
                 messages, wakeups = 0, self.wakeup_count
@@ -324,10 +323,15 @@ class WakeupTask:
             message = cast(Any, await read_answer(connection))
             if not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
+                await self._wake_for_lost()
                 if message[0] != b"smessage":
                     self._interrupted.set()
             elif not self._subscriptions.is_end_refused(server, message):
                 return message
+
+    async def _wake_for_lost(self) -> None:
+        while self._waiters.wake_for_lost():
+            await asyncio.sleep(0)
 
     async def _on_reader_done(self, server: str) -> None:
         error = self._reading[server].result()

@@ -188,6 +188,7 @@ class WakeupThread:
                     ended = self._subscriptions.end_idle()
                 for server, channels in ended.items():
                     self._on_server(server, partial(self._unsubscribe, channels))
+                self._wake_for_lost()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
@@ -270,5 +271,10 @@ class WakeupThread:
                 self._subscriptions.on_redirect(server, message)
             elif not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
+                self._wake_for_lost()
             elif not self._subscriptions.is_end_refused(server, message):
                 raise message
+
+    def _wake_for_lost(self) -> None:
+        while self._waiters.wake_for_lost():
+            pass
