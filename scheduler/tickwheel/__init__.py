@@ -43,39 +43,42 @@ all others may move.
     v1/             messages generated from proto/
 """
 
-from tickwheel.client import Message, Queue, Tickwheel
-from tickwheel.embedded import EmbeddedServerError
-from tickwheel.errors import (
-    DataLoss,
-    Fenced,
-    Forbidden,
-    HandshakeFailed,
-    IdConflict,
-    InvalidArgument,
-    InvalidTransition,
-    LeaseLost,
-    LimitExceeded,
-    MessageNotFound,
-    NamespaceGone,
-    NamespaceInUse,
-    NamespaceNotFound,
-    NoResult,
-    NotDurable,
-    OutboxFull,
-    OutOfMemory,
-    PayloadTooLarge,
-    QueueBlocked,
-    QueueConfigConflict,
-    QueueNotEmpty,
-    QueueNotFound,
-    ResultExpired,
-    SessionExpired,
-    TickwheelError,
-    Unauthenticated,
-    Unavailable,
-)
-from tickwheel.model.message import EnqueueResult, MessageView, NewMessage
-from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
+from tickwheel.runtime.gc_freeze import without_gc
+
+with without_gc():
+    from tickwheel.client import Message, Queue, Tickwheel
+    from tickwheel.embedded import EmbeddedServerError
+    from tickwheel.errors import (
+        DataLoss,
+        Fenced,
+        Forbidden,
+        HandshakeFailed,
+        IdConflict,
+        InvalidArgument,
+        InvalidTransition,
+        LeaseLost,
+        LimitExceeded,
+        MessageNotFound,
+        NamespaceGone,
+        NamespaceInUse,
+        NamespaceNotFound,
+        NoResult,
+        NotDurable,
+        OutboxFull,
+        OutOfMemory,
+        PayloadTooLarge,
+        QueueBlocked,
+        QueueConfigConflict,
+        QueueNotEmpty,
+        QueueNotFound,
+        ResultExpired,
+        SessionExpired,
+        TickwheelError,
+        Unauthenticated,
+        Unavailable,
+    )
+    from tickwheel.model.message import EnqueueResult, MessageView, NewMessage
+    from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
 
 __version__ = "0.1.0"
 

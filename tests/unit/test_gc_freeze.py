@@ -1,12 +1,13 @@
-"""A long-lived process seldom collects all objects."""
+"""A process that imports modules collects no garbage, and a long-lived process seldom collects all objects."""
 
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tickwheel.runtime.gc_freeze import collect_seldom
+from tickwheel.runtime.gc_freeze import collect_seldom, without_gc
 
 pytestmark = pytest.mark.unit
 
@@ -35,3 +36,19 @@ def test_no_collection_walks_all_objects_while_the_objects_of_many_calls_appear(
     objects: list[list[int]] = [[] for _ in range(1_500_000)]
     assert len(objects) == 1_500_000
     assert not full_collections
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_collection_pauses_during_imports_and_then_is_as_before(is_enabled: bool) -> None:
+    frozen = gc.get_freeze_count()
+    if not is_enabled:
+        gc.disable()
+    try:
+        with suppress(ImportError), without_gc():
+            during = gc.isenabled()
+            raise ImportError
+        after = gc.isenabled()
+    finally:
+        gc.enable()
+    assert (during, after) == (False, is_enabled)
+    assert gc.get_freeze_count() == frozen

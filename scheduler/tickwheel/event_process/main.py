@@ -9,6 +9,7 @@ With --until-eof, standard input is a pipe from the program that started this pr
 """
 
 import argparse
+import gc
 import logging
 import os
 import resource
@@ -137,6 +138,7 @@ def _await_namespace(
 
 
 def main() -> None:
+    gc.freeze()
     parser = argparse.ArgumentParser("python -m tickwheel.event_process", description=__doc__.splitlines()[0])
     parser.add_argument("--namespace", required=True)
     group = parser.add_mutually_exclusive_group(required=True)

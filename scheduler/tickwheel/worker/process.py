@@ -4,6 +4,7 @@ The supervisor starts the process and writes a `ProcessConfig` as one line of JS
 ends when the supervisor ends; then the process stops, too.
 """
 
+import gc
 import logging
 import os
 import random
@@ -86,6 +87,7 @@ class ProcessConfig(msgspec.Struct, kw_only=True):
 
 def main() -> int:
     """Run the process. Return its exit code: 0, or the reason why the process cannot start."""
+    gc.freeze()
     config = msgspec.json.decode(_read_line(), type=ProcessConfig)
     # Programs that tasks start must not inherit these descriptors and standard input: a program could keep the pipe
     # open, or read the input that comes from the supervisor.
