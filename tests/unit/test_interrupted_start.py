@@ -7,6 +7,8 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
+COMMAND = "tickwheel.cli.commands.acl"
+
 # Runs a command, and sends the signal when the command imports a module, or reads its arguments.
 PROGRAM = """
 import os, signal, sys
@@ -29,19 +31,21 @@ class Arguments(list):
 
 sys.meta_path.insert(0, Interrupter())
 from tickwheel.cli import main
-sys.argv = Arguments(["tickwheel", "--version"])
+sys.argv = Arguments(["tickwheel", {arguments}])
 main()
 """
 
 
 def interrupt(when: str, handler: str) -> tuple[int, str, str]:
     """Run a command that is interrupted at this point. Return its exit code, stdout and stderr."""
-    program = PROGRAM.format(when=when, handler=handler)
+    # A command is imported when the command line names it.
+    arguments = '"acl"' if when == COMMAND else '"--version"'
+    program = PROGRAM.format(when=when, handler=handler, arguments=arguments)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     return ended.returncode, ended.stdout, ended.stderr
 
 
-@pytest.mark.parametrize("when", ["tickwheel.cli.app", "tickwheel.cli.commands.worker", "arguments"])
+@pytest.mark.parametrize("when", ["tickwheel.cli.app", COMMAND, "arguments"])
 def test_ctrl_c_while_a_command_starts_ends_it_with_130_and_no_output(when: str) -> None:
     assert interrupt(when, "default_int_handler") == (130, "", "")
 

@@ -122,10 +122,10 @@ def test_a_process_that_was_stopped_and_continued_handles_its_signals(number: si
 # The modules that set handlers of the main thread: for an alarm, in an event loop that the handler wakes, or in a
 # program whose main thread never waits for a lock, or only imports modules.
 MAIN_THREAD = {
-    "cli/__init__.py",
     "cli/commands/demo.py",
     "cli/commands/load.py",
     "cli/commands/serve.py",
+    "cli/imports.py",
     "cli/service_process.py",
     "runtime/signals.py",
     "worker/time_limit.py",

@@ -5,7 +5,9 @@ options, calls the public client, and prints the result on standard output. It r
 error, and exits with a documented code. With --json, the output is meant for programs, and its keys are stable. The
 rules of queues are in the client and in the scripts, not here.
 
-app.py                the program: all commands and groups of commands; `main`
+app.py                the program: its options, and the panels of its help; `main`
+lazy_commands.py      the commands, each of which is imported when it is used
+imports.py            Ctrl-C and the garbage collection while a command starts
 command.py            the decorator of every command, and the options that all commands have
 command_help.py       the help of commands, without the options that all commands have
 target.py             the server and namespace that a command works on, and its client
@@ -36,27 +38,22 @@ scratch_namespace.py  deletion of the temporary namespace of demo and load
 commands/             the commands
 """
 
-import os
-import signal
+import gc
 import sys
 
+from tickwheel.cli.imports import while_importing
 from tickwheel.client.exit_codes import ExitCode
 
 
 def main() -> None:
     """Run the command line of this process. Ctrl-C ends the process with exit code 130, and without a traceback."""
-    # A shell ignores SIGINT in background jobs. Then this process ignores the signal, too.
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
-        # The imports take a moment, and have nothing to clean up. A module could catch KeyboardInterrupt.
-        signal.signal(signal.SIGINT, lambda number, frame: os._exit(ExitCode.INTERRUPTED))
-    # Imported here: otherwise a program that imports one module of this package would import all commands as well, and
-    # take twice as long to start.
-    from tickwheel.cli import app
-
     try:
-        if is_usual:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with while_importing():
+            # Imported here: otherwise a program that imports one module of this package would import the whole program
+            # as well, and take longer to start.
+            from tickwheel.cli import app
+
+            gc.freeze()
         app.main()
     except KeyboardInterrupt:
         # Outside the function of a command, for example while the arguments are parsed.

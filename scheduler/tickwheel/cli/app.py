@@ -13,36 +13,8 @@ from typer.core import TyperGroup
 import tickwheel
 from tickwheel.cli.command import store_options, top_signature
 from tickwheel.cli.command_help import CommandGroup
-from tickwheel.cli.commands import (
-    acl,
-    bench,
-    cancel,
-    complete,
-    demo,
-    dequeue,
-    dev,
-    doctor,
-    enqueue,
-    events,
-    extend,
-    fail,
-    import_celery,
-    inspect as inspection,
-    load,
-    namespace,
-    queue,
-    redrive,
-    release,
-    reschedule,
-    route,
-    schedules,
-    serve,
-    setting,
-    shards,
-    token,
-    worker,
-)
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError
+from tickwheel.cli.lazy_commands import LazyCommands
 from tickwheel.cli.output import is_json, print_failure, use_json
 from tickwheel.cli.standard_streams import prepare_streams
 from tickwheel.client.exit_codes import ExitCode
@@ -65,40 +37,23 @@ Examples:
 
 {EXIT_CODES_HELP}"""
 
-# The commands that belong to no group, in the order of the help.
+# The commands and the groups of commands that each panel of the help shows, in the order of the help.
 _PANELS = {
     "Messages": (
-        enqueue.enqueue,
-        dequeue.dequeue,
-        complete.complete,
-        fail.fail,
-        release.release,
-        extend.extend,
-        cancel.cancel,
-        reschedule.reschedule,
-        redrive.redrive,
+        "enqueue",
+        "dequeue",
+        "complete",
+        "fail",
+        "release",
+        "extend",
+        "cancel",
+        "reschedule",
+        "redrive",
+        "import",
     ),
-    "Inspection": (
-        inspection.get,
-        inspection.messages,
-        inspection.explain,
-        inspection.counts,
-        inspection.depth,
-        inspection.forecast,
-        schedules.schedules,
-        doctor.doctor,
-    ),
-    "Processes": (
-        demo.demo,
-        events.events,
-        serve.serve,
-        dev.dev,
-        token.token,
-        worker.worker,
-        acl.acl,
-        load.load,
-        bench.bench,
-    ),
+    "Inspection": ("get", "messages", "explain", "counts", "depth", "forecast", "schedules", "doctor"),
+    "Processes": ("demo", "events", "serve", "dev", "token", "worker", "acl", "load", "bench", "shards"),
+    "Queues": ("queue", "namespace", "setting", "route"),
 }
 
 
@@ -151,6 +106,11 @@ _OTHER_NAMES = {
 class _Program(TyperGroup):
     """The program, whose parser quotes arguments in its errors without control characters."""
 
+    def __init__(self, *, commands: Any, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands(_PANELS)
+        self.commands.update(commands)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
@@ -186,15 +146,6 @@ app = CommandGroup(
     name="tickwheel", cls=_Program, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
 )
 app.callback(help=_HELP)(_top)
-for panel, functions in _PANELS.items():
-    for function in functions:
-        app.command(rich_help_panel=panel)(function)
-app.add_typer(queue.commands, name="queue", rich_help_panel="Queues")
-app.add_typer(namespace.commands, name="namespace", rich_help_panel="Queues")
-app.add_typer(setting.commands, name="setting", rich_help_panel="Queues")
-app.add_typer(route.commands, name="route", rich_help_panel="Queues")
-app.add_typer(import_celery.commands, name="import", rich_help_panel="Messages")
-app.add_typer(shards.commands, name="shards", rich_help_panel="Processes")
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ def _with_common_options(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in parameters:
         group = groups.get(parameter.name)
         own += [parameter] if group is None else inspect.signature(group, eval_str=True).parameters.values()
-    for parameter in (*own, *_OPTIONS):
+    for parameter in own:
         _set_metavar(parameter.annotation)
 
     def run(context: typer.Context, **options: Any) -> None:
@@ -187,3 +187,7 @@ def _set_metavar(annotation: Any) -> None:
 
 def _pop_target(options: dict[str, Any]) -> Target:
     return _common_options(**{parameter.name: options.pop(parameter.name) for parameter in _OPTIONS})
+
+
+for _option in _OPTIONS:
+    _set_metavar(_option.annotation)

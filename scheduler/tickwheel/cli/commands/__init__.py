@@ -1,7 +1,8 @@
 """The commands of `tickwheel`, one file for each command or group of commands.
 
-A file declares its options, calls the client, and prints the result. The packages of optional extras (gRPC, workers,
-load) are imported by the command that needs them, so that the other commands run without the extras and start faster.
+A file declares its options, calls the client, and prints the result. It is imported when the command line names its
+command, or when the help of the program lists all commands. So a command imports the packages of optional extras (gRPC,
+workers, load) when it runs: without the extras, its help and all other commands work.
 
 acl.py            users for the server's ACL file
 bench.py          a short measurement of the server
