@@ -8,7 +8,7 @@ import pytest
 from rich.text import Text
 
 from tickwheel.cli.message_tables import format_relative, format_state, format_time
-from tickwheel.cli.output import print_table
+from tickwheel.cli.tables import print_table
 
 pytestmark = pytest.mark.unit
 

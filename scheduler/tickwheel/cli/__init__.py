@@ -18,7 +18,8 @@ confirmation.py       the question before a command that removes data
 exit_codes.py         exit codes, and the error line
 option_names.py       errors in the words of the command line
 standard_streams.py   standard input and output, even if a shell has closed them
-output.py             JSON and tables
+output.py             JSON, and formats of values for people
+tables.py             tables for people
 message_tables.py     times and states of messages in tables
 message_output.py     the line for a message that changed its state
 json_lines.py         messages as JSON lines

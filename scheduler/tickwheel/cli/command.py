@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, get_args, get_origin
 
 import typer
-from rich.markup import escape
 from typer.models import OptionInfo
 
 from tickwheel.cli.command_help import COMMON_PANEL
@@ -170,7 +169,16 @@ def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
     paragraphs = [" ".join(text.split()) for text in (inspect.getdoc(function) or "").split("\n\n")]
     text = "\n\n".join(paragraphs)
     # After \b, the help keeps the line breaks of the paragraph.
-    return "\n".join([f"{text}\n\n\b\nExamples:", *(f"  {escape(line)}" for line in examples)])
+    return "\n".join([f"{text}\n\n\b\nExamples:", *(f"  {_escape_markup(line)}" for line in examples)])
+
+
+def _escape_markup(line: str) -> str:
+    if "[" not in line:
+        return line
+    # Imported here, because it takes 20 ms, and few examples have brackets.
+    from rich.markup import escape
+
+    return escape(line)
 
 
 def _set_metavar(annotation: Any) -> None:

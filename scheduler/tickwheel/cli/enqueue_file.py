@@ -8,9 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from tickwheel import EnqueueResult, IdConflict, InvalidArgument, NewMessage, Queue
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.json_lines import Line, LineError, lines
@@ -128,6 +125,10 @@ def _open_file(source: Path) -> BinaryIO:
 @contextmanager
 def _open_source(source: Path) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
     """Yield the open file, and a function that advances the progress bar. The bar is visible only on a terminal."""
+    # Imported here, because the library takes 40 ms to import.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     show_progress = sys.stderr.isatty()
     columns = (TextColumn("{task.completed:,} messages"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not show_progress, transient=True) as bar:

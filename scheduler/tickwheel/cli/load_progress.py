@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tickwheel.cli.output import print_table
+from tickwheel.cli.tables import print_table
 from tickwheel.runtime.text_escape import escape_unprintable
 
 if TYPE_CHECKING:

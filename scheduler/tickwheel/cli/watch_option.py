@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from tickwheel.cli.output import console
 from tickwheel.cli.parameter_types import option_parser, parse_duration
+from tickwheel.cli.tables import console
 from tickwheel.errors import InvalidArgument
 from tickwheel.model.validation import preview
 

@@ -11,7 +11,8 @@ import typer
 
 from tickwheel import InvalidArgument, NewMessage, Queue
 from tickwheel.cli.command import command
-from tickwheel.cli.output import print_json, print_table
+from tickwheel.cli.output import print_json
+from tickwheel.cli.tables import print_table
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.operations.removal.delete_namespace import delete_namespace

@@ -10,15 +10,7 @@ from tickwheel import Forbidden, InvalidArgument, Message, Queue, QueueNotFound
 from tickwheel.cli.arguments import Name
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import (
-    format_moment,
-    format_pairs,
-    format_payload,
-    payload_fields,
-    print_fields,
-    print_json,
-    print_status,
-)
+from tickwheel.cli.output import format_moment, format_pairs, format_payload, payload_fields, print_json, print_status
 from tickwheel.cli.parameter_types import option_parser, pairs, parse_duration
 from tickwheel.cli.target import Target
 from tickwheel.client.exit_codes import ExitCode
@@ -137,4 +129,7 @@ def _print_message(target: Target, message: Message, *, raw: bool, complete: boo
             ("  token", message.token.hex()),
             ("  lease until", format_moment(message.lease_until)),
         ]
+    # Imported here, because its library takes 40 ms to import.
+    from tickwheel.cli.tables import print_fields
+
     print_fields(rows, title=message.id)

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from tickwheel.cli.command import command
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import console, print_json
+from tickwheel.cli.output import print_json
+from tickwheel.cli.tables import console
 from tickwheel.cli.target import TIMEOUT, Target
 from tickwheel.client.local_processes import LocalProcesses
 from tickwheel.client.settings import ClientSettings

@@ -20,13 +20,12 @@ from tickwheel.cli.output import (
     format_payload,
     lateness_fields,
     payload_fields,
-    print_fields,
     print_json,
     print_status,
-    print_table,
     print_warnings,
 )
 from tickwheel.cli.parameter_types import pairs
+from tickwheel.cli.tables import print_fields, print_table
 from tickwheel.cli.target import Target
 from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.exit_codes import ExitCode

@@ -13,16 +13,10 @@ from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.completion import complete_purged_state
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import (
-    format_count,
-    print_fields,
-    print_json,
-    print_status,
-    print_table,
-    print_warnings,
-)
+from tickwheel.cli.output import format_count, print_json, print_status, print_warnings
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.removal_progress import remove_all
+from tickwheel.cli.tables import print_fields, print_table
 from tickwheel.cli.target import Target
 from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.admin import Admin

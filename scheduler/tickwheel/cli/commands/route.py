@@ -9,7 +9,8 @@ from tickwheel.cli.command import command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.completion import complete_task
 from tickwheel.cli.driver_warning import warn_if_undriven
-from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.tables import print_table
 from tickwheel.cli.target import Target
 from tickwheel.errors import DataLoss, InvalidArgument
 from tickwheel.model.validation import preview, suggest

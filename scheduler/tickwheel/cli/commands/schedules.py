@@ -7,7 +7,8 @@ import typer
 
 from tickwheel.cli.command import command
 from tickwheel.cli.message_tables import format_time
-from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.tables import print_table
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
 from tickwheel.runtime.extras import describe_install

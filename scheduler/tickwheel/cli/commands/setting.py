@@ -7,7 +7,8 @@ import typer
 from tickwheel.cli.command import command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import print_json, print_status, print_table
+from tickwheel.cli.output import print_json, print_status
+from tickwheel.cli.tables import print_table
 from tickwheel.cli.target import Target
 from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.text_escape import escape_unprintable

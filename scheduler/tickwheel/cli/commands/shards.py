@@ -10,8 +10,9 @@ from tickwheel.cli.command import command, default_command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.confirmation import confirm
 from tickwheel.cli.exit_codes import CommandError
-from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status, print_table
+from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status
 from tickwheel.cli.parameter_types import format_duration
+from tickwheel.cli.tables import print_table
 from tickwheel.cli.target import Target
 from tickwheel.client.admin import Admin
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
