@@ -16,6 +16,7 @@ from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.exit_codes import EXIT_CODES_HELP, CommandError
 from tickwheel.cli.lazy_commands import LazyCommands
 from tickwheel.cli.output import is_json, print_failure, use_json
+from tickwheel.cli.parameter_values import convert_quickly
 from tickwheel.cli.standard_streams import prepare_streams
 from tickwheel.client.exit_codes import ExitCode
 from tickwheel.runtime.log_format import print_uncaught
@@ -110,6 +111,9 @@ class _Program(TyperGroup):
         super().__init__(**settings)
         self.commands = LazyCommands(_PANELS)
         self.commands.update(commands)
+
+    def get_params(self, ctx: Any) -> Any:
+        return convert_quickly(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:

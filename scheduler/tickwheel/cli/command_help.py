@@ -1,4 +1,7 @@
-"""The help of commands. It names the options that every command has, and the help of the program explains them."""
+"""The classes of commands and groups.
+
+Their help names the options that every command has, and the help of the program explains them.
+"""
 
 from collections.abc import Callable
 from copy import copy
@@ -7,6 +10,8 @@ from typing import Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import CommandFunctionType
+
+from tickwheel.cli.parameter_values import convert_quickly
 
 # The panel of the options that every command has.
 COMMON_PANEL: Final = "For every command"
@@ -26,11 +31,17 @@ class CommandGroup(typer.Typer):
 
 
 class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:
+        return convert_quickly(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         TyperCommand.format_help(_without_common_options(self, ctx), ctx, formatter)
 
 
 class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> Any:
+        return convert_quickly(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         TyperGroup.format_help(_without_common_options(self, ctx), ctx, formatter)
 
