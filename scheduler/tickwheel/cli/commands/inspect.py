@@ -29,7 +29,6 @@ from tickwheel.cli.tables import print_fields, print_table
 from tickwheel.cli.target import Target
 from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.exit_codes import ExitCode
-from tickwheel.tasks.signature import UNKNOWN, called_task
 
 _WITHHELD = "withheld, like the result: the token needs the role consume or admin on this queue"
 _UNTIL = {"invisible": "invisible until", "running": "leased until"}
@@ -225,6 +224,9 @@ def _print_counts(target: Target, tickwheel: Tickwheel, queue: str | None) -> No
 
 def _task_of(view: MessageView) -> str:
     """Return the name of the task that the message calls, or "" if it is no call or its payload is withheld."""
+    # Imported here, because the package of tasks takes 40 ms to import, and most of these commands print no task.
+    from tickwheel.tasks.signature import UNKNOWN, called_task
+
     name = called_task(view.payload, ())
     return "" if name == UNKNOWN else name
 
