@@ -6,7 +6,8 @@ the main thread waits for a lock, no handler runs if the kernel delivers the sig
 to a process that was stopped and continued (SIGSTOP, SIGCONT).
 
 So the interpreter writes the number of each signal to a pipe, from the thread that receives the signal
-(`signal.set_wakeup_fd`), and a separate thread reads the pipe.
+(`signal.set_wakeup_fd`), and a separate thread reads the pipe. An event loop with its own signal handlers replaces the
+interpreter's pipe, so the signal handler reports each signal a second time, and the thread handles the first report.
 
 A forked child has no such thread. So it handles these signals as a new Python program does: SIGINT raises
 KeyboardInterrupt, and the others usually end the child.
@@ -16,10 +17,16 @@ import atexit
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+# The handler adds this bit to the number of the signal. Numbers are at most 64.
+_FROM_HANDLER = 128
+# The interpreter starts the handler before it writes to the pipe, so its report can be the second one.
+_LONGEST_DELAY_S = 0.02
 
 
 def signal_name(number: int) -> str:
@@ -55,19 +62,20 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
             signal.signal(number, _default_handler(number))
             signal.raise_signal(number)
             return
-        # If an event loop with its own signal handlers has replaced the descriptor, the interpreter has not written.
+        # An event loop that has ended leaves no descriptor. One that runs keeps its own.
         current = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        if current != write_fd:
-            with suppress(BlockingIOError):
-                os.write(write_fd, bytes((number,)))
-            if current != -1:
-                signal.set_wakeup_fd(current)
+        if current not in (-1, write_fd):
+            signal.set_wakeup_fd(current)
+        with suppress(BlockingIOError):
+            os.write(write_fd, bytes((number | _FROM_HANDLER,)))
 
     def handle_signals() -> None:
+        reports = _Reports()
         while True:
-            for number in os.read(read_fd, 4_096):
+            for report in os.read(read_fd, 4_096):
+                number = report & ~_FROM_HANDLER
                 # The interpreter writes the numbers of all signals that have a handler.
-                if number in actions:
+                if number in actions and reports.is_first(number, report != number):
                     actions[signal.Signals(number)]()
 
     signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
@@ -77,6 +85,35 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
     _reset_in_forked_children(set(actions), on_signal)
     # At its end, the interpreter restores the default handlers, with which another signal would decide the exit code.
     atexit.register(_ignore, set(actions))
+
+
+class _Reports:
+    """Finds the first of the two reports of each signal: from the interpreter, and from the handler."""
+
+    def __init__(self) -> None:
+        # Signals that the interpreter has reported and the handler has not. It does so when the main thread runs again.
+        self._interpreter_reported: set[int] = set()
+        self._interpreter_reported_at: dict[int, float] = {}
+        # When the handler reported a signal that the interpreter had not reported, and perhaps never does.
+        self._handler_reported_at: dict[int, float] = {}
+
+    def is_first(self, number: int, from_handler: bool) -> bool:
+        if from_handler:
+            # If two signals arrived at almost the same time, the handler may report once or twice.
+            if number in self._interpreter_reported or _is_recent(self._interpreter_reported_at.get(number)):
+                self._interpreter_reported.discard(number)
+                return False
+            self._handler_reported_at[number] = time.monotonic()
+            return True
+        if _is_recent(self._handler_reported_at.pop(number, None)):
+            return False
+        self._interpreter_reported.add(number)
+        self._interpreter_reported_at[number] = time.monotonic()
+        return True
+
+
+def _is_recent(reported_at: float | None) -> bool:
+    return reported_at is not None and time.monotonic() < reported_at + _LONGEST_DELAY_S
 
 
 def _ignore(numbers: set[signal.Signals]) -> None:
