@@ -10,7 +10,7 @@ lazy_commands.py      the commands, each of which is imported when it is used
 imports.py            Ctrl-C and the garbage collection while a command starts
 command.py            the decorator of every command, and the options that all commands have
 command_help.py       the classes of commands, and their help without the options that all commands have
-target.py             the server and namespace that a command works on, and its client
+target.py             the server and namespace that a command works on, also of an app (--app), and its client
 arguments.py          arguments that name a queue, a message or a lease
 parameter_types.py    parsers of durations, times, pairs and tokens
 parameter_values.py   the conversion of arguments and options, without pydantic if possible

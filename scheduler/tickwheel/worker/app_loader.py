@@ -3,7 +3,7 @@
 import importlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ from tickwheel.worker.selectors import SELECTORS, QueueSelector
 from tickwheel.worker.start_hooks import StartHookFailed, importing
 
 
-def load_app(spec: str) -> TaskApp:
+def load_app(spec: str, prepare: Callable[[TaskApp], None] = lambda app: None) -> TaskApp:
     """Import the app ``module:app``, load it as a worker does (`TaskApp.load`), and return it. For commands.
 
-    Raises InvalidArgument, also for any error of the app's own code, and if this code ends the program.
+    ``prepare`` changes the app before it is loaded. Raises InvalidArgument, also for any error of the app's own code,
+    and if this code ends the program.
     """
     module = spec.partition(":")[0]
     try:
         with importing(module):
             app = import_app(spec)
+        prepare(app)
         with importing(f"the tasks of {module}"):
             app.load()
     except StartHookFailed as failed:

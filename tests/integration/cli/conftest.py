@@ -1,5 +1,6 @@
 """A namespace that is set in the environment, and commands that run in it."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -30,6 +31,8 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteModule
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(name: str, source: str) -> Path:
+        # An earlier test may have imported a module of this name.
+        monkeypatch.delitem(sys.modules, name, raising=False)
         path = tmp_path / f"{name}.py"
         path.write_text(source)
         return path

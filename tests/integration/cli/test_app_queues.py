@@ -17,7 +17,7 @@ def shop(write_module: WriteModule) -> Path:
     """The module of an app with two queues and a schedule."""
     return write_module(
         "declared_shop",
-        "from tickwheel.tasks import TaskApp\napp = TaskApp('redis://127.0.0.1:1')\n"
+        "from tickwheel.tasks import TaskApp\napp = TaskApp()\n"
         "app.queue('render', exclusive_key='customer', lease=10)\n"
         "@app.task(queue='mail')\ndef send() -> None: ...\n"
         "app.every(60, send)\n",

@@ -23,7 +23,7 @@ def test_the_error_of_a_blocked_queue_names_the_command_that_unblocks_it(run: Ru
 def test_a_new_route_has_a_warning_and_the_most_similar_task(run: Run) -> None:
     run("queue", "create", "jobs")
     assert "'mail.send' is a new route" in run("route", "set", "mail.send", "--to", "tickwheel").stderr
-    assert run("route", "set", "mail.send", "--to", "celery").stderr == ""
+    assert "new route" not in run("route", "set", "mail.send", "--to", "celery").stderr
     assert "did you mean 'mail.send'?" in run("route", "set", "mail.sent", "--to", "tickwheel").stderr
 
 

@@ -17,12 +17,11 @@ from tickwheel.cli.output import format_count, print_json, print_status, print_w
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
 from tickwheel.cli.removal_progress import remove_all
 from tickwheel.cli.tables import print_fields, print_table
-from tickwheel.cli.target import Target
+from tickwheel.cli.target import AppTarget, Target, load_app_target
 from tickwheel.cli.watch_option import Watch, repeat
 from tickwheel.client.admin import Admin
 from tickwheel.model.queue_config import QueueConfig, QueueSettings
 from tickwheel.operations.removal.purge import check_states
-from tickwheel.runtime.extras import describe_install
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = CommandGroup(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
@@ -35,7 +34,9 @@ def _duration(flag: str, text: str) -> Any:
 _App = Annotated[
     str | None,
     typer.Option(
-        "--app", metavar="MODULE:APP", help="Create all queues of this TaskApp, as the app declares them, instead."
+        "--app",
+        metavar="MODULE:APP",
+        help="Create all queues of this TaskApp in its namespace, as the app declares them, instead.",
     ),
 ]
 
@@ -90,7 +91,8 @@ def create(
 ) -> None:
     """Create a queue, or check that an existing queue has this configuration. To change a queue, use --update.
 
-    With --app, do so for each queue of the app, and for the queue of its schedules if the app has any.
+    With --app, do so for each queue of the app, and for the queue of its schedules if the app has any, on the server
+    and in the namespace of the app, unless an option names another one.
     """
     config: QueueSettings = {
         "exclusive_key": exclusive_key,
@@ -105,8 +107,9 @@ def create(
         "forecast": forecast or None,
         "sink": sink,
     }
-    configs = _configs_to_create(app, queue, config)
-    with target.open(shards=shards) as tickwheel:
+    of_app = _load_app(target, app, queue, config)
+    configs = {str(queue): config} if of_app is None else _declared_configs(of_app, str(app))
+    with (of_app or target).open(shards=shards) as tickwheel:
         created = [_create(tickwheel, name, wanted, update=update) for name, wanted in configs.items()]
         if app is None:
             _show(target, created[0])
@@ -117,19 +120,21 @@ def create(
                 _show(target, item)
 
 
-def _configs_to_create(app: str | None, queue: str | None, config: QueueSettings) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings of each queue to create: of the options, or of the app. Raises InvalidArgument."""
+def _load_app(target: Target, app: str | None, queue: str | None, config: QueueSettings) -> AppTarget | None:
+    """Return the app of --app. Raises InvalidArgument unless either the app or a queue is named."""
     if app is None:
         if queue is None:
             raise InvalidArgument("name the queue to create, or an app by --app MODULE:APP")
-        return {queue: config}
+        return None
     if queue is not None or any(value is not None for value in config.values()):
         raise InvalidArgument("--app creates the queues as the app declares them: omit the queue and its settings")
-    try:
-        from tickwheel.worker.app_loader import declared_configs, load_app
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"--app needs {error.name}: {describe_install('worker')}") from error
-    if not (declared := declared_configs(load_app(app))):
+    return load_app_target(target, app)
+
+
+def _declared_configs(of_app: AppTarget, app: str) -> Mapping[str, Mapping[str, Any]]:
+    from tickwheel.worker.app_loader import declared_configs
+
+    if not (declared := declared_configs(of_app.app)):
         raise InvalidArgument(f"{app} has no queue and no task: declare one")
     return declared
 

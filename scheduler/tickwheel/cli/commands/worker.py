@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tickwheel.worker")
 # Less than the 30 s after which Kubernetes kills a process.
 _DRAIN = timedelta(seconds=25)
-# The options of the app's client that the command line can override, and their environment variables.
-_CLIENT_OPTIONS = {"url": "TICKWHEEL_URL", "namespace": "TICKWHEEL_NAMESPACE", "data_dir": "TICKWHEEL_DATA_DIR"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _SIZE = re.compile(r"([0-9]+)(?:([KMG])i?B?|B)?")
 
@@ -134,15 +132,7 @@ def worker(target: Target, options: WorkerOptions) -> None:
     page = metrics_address(options.metrics, insecure=options.insecure)
     log_to_stderr(json=target.json, verbose=options.verbose)
     driving = last_resort_options(options, _log, json=target.json)
-    # The app's values take precedence over environment variables. Command line options override the app's values if
-    # they differ from the environment variables.
-    from_environment = Target.from_environment()
-    variables, default = target.environment(), from_environment.environment()
-    overrides = {
-        option: variables[variable]
-        for option, variable in _CLIENT_OPTIONS.items()
-        if variables[variable] and variables[variable] != default[variable]
-    }
+    from_environment, overrides = Target.from_environment(), target.app_overrides()
     _check_texts(options, overrides)
     config = ProcessConfig(
         app=options.app,
