@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from celery import states
+from celery import signals, states
 from celery.exceptions import NotRegistered
 
 from tests.support.celery_app import make_celery_app
-from tickwheel.celery import migrate
+from tickwheel.celery import migrate, result_store
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import TaskApp
 from tickwheel.testing.task_tester import TaskTester
@@ -38,6 +38,12 @@ class Outage:
             self.times -= 1
             raise ConnectionError("no backend")
         return self._store(id_, result, state, *args, **options)
+
+
+@pytest.fixture
+def no_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores a result only once, as after the time of the repetition."""
+    monkeypatch.setattr(result_store, "REPEAT_S", 0.0)
 
 
 @pytest.fixture
@@ -72,6 +78,24 @@ def tasks(celery: Any, app: TaskApp, tickwheel_tasks: Callable[[TaskApp], TaskTe
     return tasks
 
 
+def test_a_short_outage_of_the_result_backend_delays_the_result_of_a_task_that_succeeded(
+    celery: Any, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[Any] = []
+
+    def on_success(result: Any, **_: Any) -> None:
+        handled.append(result)
+
+    signals.task_success.connect(on_success)
+    sent = celery.tasks["add"].delay(1, 2)
+    Outage(celery.backend, monkeypatch, states.SUCCESS, times=2)
+    [outcome] = tasks.run_due()
+    assert (outcome.error, sent.state, sent.result, handled) == (None, states.SUCCESS, 3, [3])
+    [line] = [record for record in caplog.records if record.name == "tickwheel.celery"]
+    assert f"cannot store the result of call {sent.id}, whose task has succeeded; trying again" in line.message
+
+
+@pytest.mark.usefixtures("no_repetition")
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_task_that_succeeded_is_not_called_failed_if_its_result_cannot_be_stored(
     celery: Any, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_back: bool

@@ -14,6 +14,7 @@ for example chains and groups, stay with Celery.
 
 sender.py           `migrate`, and the choice between Celery and Tickwheel for each call
 task_adapter.py     the tasks of a Celery app as tasks of a TaskApp
+result_store.py     the repetition that stores a result although the result backend fails for a short time
 worker_signals.py   the signals of a Celery worker at the start and at the end of its processes
 carry_over.py       the tasks that stay with Celery, the reasons, and whether Celery runs them
 trace_log.py        the errors that Celery logs with their tracebacks

@@ -41,6 +41,7 @@ from tickwheel.celery.failure_record import (
 )
 from tickwheel.celery.prefetch import may_wait, queues_without_prefetch
 from tickwheel.celery.queue_names import allowed_names, own_tasks, queue_name, usual_queue_of_task
+from tickwheel.celery.result_store import repeat_storing
 from tickwheel.celery.revoked_calls import STOPPER, CallStopped, WaitingCalls
 from tickwheel.celery.unknown_task import record_unknown_task
 from tickwheel.celery.worker_signals import HOSTNAME, WorkerSignals
@@ -216,6 +217,7 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
     request = call.request
     soft_limit = task.soft_time_limit or task.app.conf.task_soft_time_limit
     ended: tuple[Any, ...] | None = None
+    repeat_storing(task.backend)
     try:
         with (
             STOPPER.watch(task, current()),

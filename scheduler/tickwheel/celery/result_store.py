@@ -1,0 +1,62 @@
+"""The result of a task that has succeeded: storing it is repeated during a short outage of the result backend.
+
+Celery reads the previous state of a call before it stores a result, and does not repeat this read by default. Without
+the repetition here, a restart of the backend would end calls as Errored whose tasks have succeeded.
+"""
+
+import logging
+import time
+from typing import Any, Final
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from tickwheel.tasks.exceptions import TimeLimitExceeded
+
+_log = logging.getLogger("tickwheel.celery")
+# How long storing is repeated. Less than the default of `tickwheel worker --drain`: a worker that stops must not kill
+# the task meanwhile, because then the task runs again.
+REPEAT_S: Final = 20.0
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 1.0
+
+
+def repeat_storing(backend: Any) -> None:
+    """Let a result backend repeat its method ``mark_as_done`` while the backend cannot be reached.
+
+    Inside Celery's tracer, so that the handlers and signals of a success follow as usual. Otherwise the tracer would
+    store an error in place of the result when the backend answers again.
+    """
+    if isinstance(vars(backend).get("mark_as_done"), _RepeatedStore):
+        return
+    backend.mark_as_done = _RepeatedStore(backend)
+
+
+class _RepeatedStore:
+    """The method ``mark_as_done`` of one backend, with repetition."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._store = backend.mark_as_done
+
+    def __call__(self, task_id: str, *args: Any, **options: Any) -> Any:
+        ends_at, pause_s = time.monotonic() + REPEAT_S, _PAUSE_S
+        while True:
+            try:
+                return self._store(task_id, *args, **options)
+            except Exception as error:
+                if not self._is_outage(error) or time.monotonic() + pause_s > ends_at:
+                    raise
+                if pause_s == _PAUSE_S:
+                    _log.warning(
+                        "cannot store the result of call %s, whose task has succeeded; trying again for up to %d s: %s",
+                        *(task_id, REPEAT_S, error),
+                    )
+                try:
+                    time.sleep(pause_s)
+                except (TimeLimitExceeded, SoftTimeLimitExceeded):
+                    # The task has ended within its limit. What failed is the storing.
+                    raise error from None
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    def _is_outage(self, error: Exception) -> bool:
+        return isinstance(error, ConnectionError | TimeoutError) or bool(self._backend.exception_safe_to_retry(error))
