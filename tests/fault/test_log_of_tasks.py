@@ -252,8 +252,15 @@ def test_the_end_of_a_process_is_logged_with_the_names_of_its_tasks(deployment: 
         eventually(lambda: "stopping: running tasks" in worker.log, "the worker stops")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0
-    assert lines_about(worker, poison).count("ERROR poison: its worker process was ended by SIGKILL") == 3
-    assert "ERROR wait_for: the worker was stopped before the task ended" in lines_about(worker, running)
+    first, second, last = [line for line in lines_about(worker, poison) if "received" not in line]
+    for number, line in ((1, first), (2, second)):
+        text = f"failed, attempt {number} of 3, again immediately: its worker process was ended by SIGKILL"
+        assert line == f"ERROR poison: {text}"
+    assert last == "ERROR poison: errored, attempts used up (attempt 3 of 3): its worker process was ended by SIGKILL"
+    assert (
+        "ERROR wait_for: failed, attempt 1 of 5, again immediately: the worker was stopped before the task ended"
+        in lines_about(worker, running)
+    )
     assert re.search(r"worker process \d+ was ended by SIGKILL; restarting in", worker.log)
 
 
@@ -267,6 +274,7 @@ def test_the_end_of_a_process_has_the_name_of_its_task_as_a_field(deployment: Wo
     assert [line["attempt"] for line in failures] == [1, 2, 3]
     assert all(expected.items() <= line.items() for line in failures)
     assert {line["error"] for line in failures} == {"its worker process was ended by SIGKILL"}
+    assert [(line["state"], line["max_attempts"]) for line in failures][1:] == [("pending", 3), ("errored", 3)]
 
 
 def test_the_banner_names_server_queues_tasks_and_concurrency_without_the_password(

@@ -11,7 +11,7 @@ from tickwheel.runtime.log_fields import log_fields
 from tickwheel.worker.ipc import BatchTaken, MessageLease
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
-from tickwheel.worker.task_log import called_task
+from tickwheel.worker.task_log import called_task, describe_failure, further_fields
 
 _log = logging.getLogger("tickwheel.worker")
 _UNREPORTED = "failed, and its worker process ended before it reported the error"
@@ -72,18 +72,18 @@ def _settle(
     task_names: Container[str],
 ) -> None:
     try:
+        client = open_client()
         # Fetch the message with its metadata, which contain the trace context: the spans of the calls below
         # continue the trace.
-        message = open_client().queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
+        message = client.queue(leased.queue).leased(leased.id, leased.token, leased.exclusive_value)
         if state is MessageState.DONE:
             message.complete()
         elif state is MessageState.LEASED:
             message.release()
         elif state in (MessageState.FAILED, MessageState.REJECTED):
-            is_final = state is MessageState.REJECTED
-            _log_failure(message, message.fail(_UNREPORTED, final=is_final), _UNREPORTED, task_names)
+            _fail(client, message, _UNREPORTED, None, state is MessageState.REJECTED, task_names)
         else:
-            _log_failure(message, message.fail(reason, retry_in), reason, task_names)
+            _fail(client, message, reason, retry_in, False, task_names)
     except (LeaseLost, MessageNotFound, *NAMESPACE_ERRORS):
         # The supervisor logs the loss of a namespace once.
         pass
@@ -94,8 +94,24 @@ def _settle(
         _log.error("%s/%s waits for the end of its lease: %s", leased.queue, leased.id, error, extra=extra)
 
 
-def _log_failure(message: Message, state: str, error: str, task_names: Container[str]) -> None:
-    """``state`` is the new state of the message."""
+def _fail(
+    client: Tickwheel,
+    message: Message,
+    error: str,
+    retry_in: timedelta | None,
+    is_final: bool,
+    task_names: Container[str],
+) -> None:
+    answer = client._run(client._backend.fail(message, error, retry_in, is_final))
     task = called_task(message, task_names)
-    extra = log_fields("task failed", message, attempt=message.attempt, task=task, error=error, state=state)
-    _log.error("%s/%s %s: %s", message.queue, message.id, task, error, extra=extra)
+    extra = log_fields(
+        "task failed",
+        message,
+        attempt=message.attempt,
+        task=task,
+        error=error,
+        state=answer.state,
+        **further_fields(answer),
+    )
+    text = describe_failure(message, answer, is_final=is_final)
+    _log.error("%s/%s %s: %s: %s", message.queue, message.id, task, text, error, extra=extra)
