@@ -111,6 +111,24 @@ def test_a_task_that_succeeded_is_not_called_failed_if_its_result_cannot_be_stor
     assert celery.AsyncResult(sent.id).state == (states.FAILURE if is_back else states.PENDING)
 
 
+def test_a_retry_with_other_arguments_is_logged_like_an_error_of_the_task(
+    celery: Any, app: TaskApp, tickwheel_tasks: Callable[[TaskApp], TaskTester], caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(self: Any, number: int) -> None:
+        raise self.retry(args=(number + 1,))
+
+    celery.task(name="change", bind=True)(change)
+    migrate(celery, app)
+    tasks = tickwheel_tasks(app)
+    app.route("change", to="tickwheel")
+    sent = celery.tasks["change"].delay(1)
+    [outcome] = tasks.run_due()
+    assert (outcome.final, sent.state) == (True, states.FAILURE)
+    assert "was retried with other arguments" in str(outcome.error)
+    [line] = [record for record in caplog.records if record.name == "tickwheel.worker"]
+    assert "was retried with other arguments" in line.message
+
+
 def test_a_result_backend_that_fails_does_not_prevent_a_retry(
     celery: Any, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,8 @@ class _CurrentCall:
     """The running call, and its request as Celery's tracer receives it.
 
     ``may_run_again`` is False in the last run that the task allows. ``retry_at`` is the time of the retry that the task
-    has requested, or None. ``has_succeeded`` is True when the run has ended, and the task has raised no error.
+    has requested, or None, and ``refusal`` is the error of a retry that was refused. ``has_succeeded`` is True when the
+    run has ended, and the task has raised no error.
     """
 
     id: str
@@ -74,6 +75,7 @@ class _CurrentCall:
     request: dict[str, Any]
     may_run_again: bool
     retry_at: datetime | None = None
+    refusal: InvalidArgument | None = None
     has_succeeded: bool = False
 
 
@@ -91,9 +93,10 @@ def is_retry(message: Any) -> bool:
     if call is None or message.headers.get("id") != call.id or message.headers.get("retries") != call.retries + 1:
         return False
     if decode_json(dumps(message.body[:2])) != call.arguments:
-        raise InvalidArgument(
+        call.refusal = InvalidArgument(
             f"task {call.id} was retried with other arguments: a message cannot be changed; call the task again instead"
         )
+        raise call.refusal
     eta = message.headers.get("eta")
     call.retry_at = datetime.now(UTC) if eta is None else parse_time("eta", eta)
     return True
@@ -283,6 +286,9 @@ def _finish(app: TaskApp, task: Any, call: _CurrentCall, value: Any, info: Any) 
         raise Skip
     if state == states.REJECTED:
         record_failure(task, call.request, info.retval)
+        if call.refusal is not None and info.retval.reason is call.refusal:
+            # Celery rejects a call whose retry cannot be sent. The task has not chosen this end.
+            raise call.refusal
         raise Reject(str(info.retval.reason))
     if call.has_succeeded:
         # The tracer has stored this error instead of the result: the backend answers again.

@@ -76,7 +76,8 @@ def _log_banner(log: logging.Logger, config: "ProcessConfig", report: Ready, cli
 
 def _warn_about_missing_routes(log: logging.Logger, app: TaskApp) -> None:
     """Log a warning if the app runs tasks of Celery without a route: the server may have lost its data."""
-    names = app._celery_tasks
+    # Routes have no effect on the tasks that stay with Celery.
+    names = {name for name in app._celery_tasks if app._why_task_stays(name) is None}
     # The worker can run without this answer. A token may not read settings, or the server may be slow.
     with suppress(TickwheelError):
         if names and names.isdisjoint(list_routed_tasks(app.tickwheel)):
