@@ -25,8 +25,13 @@ pytestmark = pytest.mark.security
                 Grant(frozenset({Role.PRODUCE, Role.ADMIN}), ("orders", "reports"), ("tw", "stage-[ab]")),
             ],
         ),
+        (["--namespace", "native"], [Grant(frozenset({Role.PRODUCE, Role.CONSUME}), ("*",), ("native",))]),
+        (
+            ["--namespace", "native", "--grant", "read", "--grant", "consume:mail:tw"],
+            [Grant(frozenset({Role.READ}), ("*",), ("native",)), Grant(frozenset({Role.CONSUME}), ("mail",), ("tw",))],
+        ),
     ],
-    ids=["none", "one", "two"],
+    ids=["none", "one", "two", "namespace", "grants-and-namespace"],
 )
 def test_the_printed_entry_has_the_grants_of_the_options(
     tmp_path: Path, options: list[str], grants: list[Grant]
@@ -95,6 +100,14 @@ def test_a_name_that_is_no_text_is_refused() -> None:
 def test_the_json_has_the_grants_too() -> None:
     result = CliRunner().invoke(app, ["token", "shop", "--json", "--grant", "read:a"])
     assert json.loads(result.stdout)["grants"] == [{"roles": ["read"], "queues": ["a"]}]
+    result = CliRunner().invoke(app, ["token", "shop", "--json", "--namespace", "native"])
+    assert json.loads(result.stdout)["namespaces"] == ["native"]
+
+
+def test_a_namespace_that_no_namespace_can_have_is_refused() -> None:
+    result = CliRunner().invoke(app, ["token", "shop", "--namespace", "*"])
+    assert result.exit_code == 2
+    assert "namespace" in result.stderr
 
 
 @pytest.mark.parametrize(

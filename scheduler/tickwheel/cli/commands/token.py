@@ -10,14 +10,16 @@ from tickwheel.cli.command import command
 from tickwheel.cli.output import print_json
 from tickwheel.cli.target import Target
 from tickwheel.errors import InvalidArgument
-from tickwheel.model.validation import preview
+from tickwheel.model.validation import plain_name, preview
 from tickwheel.runtime.private_file import open_private
 
 _FIELDS = ("roles", "queues", "namespaces")
 _DEFAULTS = {"roles": ["produce", "consume"], "queues": ["*"]}
 
 
-@command("token", "tickwheel token shop", "tickwheel token shop --grant 'consume:mail.*' --out tokens.toml")
+@command(
+    "token", "tickwheel token shop --namespace shop", "tickwheel token shop --grant 'consume:mail.*' --out tokens.toml"
+)
 def token(
     target: Target,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token's owner, for the log.")],
@@ -26,7 +28,8 @@ def token(
         typer.Option(
             metavar="ROLES[:QUEUES[:NAMESPACES]]",
             help="A grant: roles (produce, consume, admin, read), and patterns of queues and namespaces, each separated"
-            " by commas. May be repeated. Default: produce,consume on all queues of the namespace tw.",
+            " by commas. May be repeated. Default: produce,consume on all queues. A grant without namespaces is for"
+            " --namespace.",
         ),
     ] = None,
     out: Annotated[
@@ -52,14 +55,15 @@ def token(
         raise InvalidArgument(f"NAME must be valid Unicode text, not {preview(name)}") from error
     created = new_token()
     entry: dict[str, Any] = {"name": name, "sha256": digest_of(created).hex()}
-    grants = [_parse(text) for text in grant or ()]
-    check_entry("the token", entry | ({"grant": grants} if grants else _DEFAULTS))
-    tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS))]
+    place = {} if target.namespace is None else {"namespaces": [plain_name("namespace", target.namespace)]}
+    grants = [place | _parse(text) for text in grant or ()]
+    check_entry("the token", entry | ({"grant": grants} if grants else _DEFAULTS | place))
+    tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS | place))]
     tables += ["\n[[token.grant]]\n" + _fields(fields) for fields in grants]
     if out is not None:
         _append(out, "".join(tables))
     if target.json:
-        print_json({"token": created} | entry | ({"grants": grants} if grants else {}))
+        print_json({"token": created} | entry | ({"grants": grants} if grants else place))
         return
     print(created if out is not None else f"{created}\n\n{''.join(tables)}".removesuffix("\n"))
 
