@@ -28,6 +28,7 @@ banner.py            the first lines of the log: version, server, queues, tasks,
 exit_reason.py       why a worker process has ended, as a text
 blocked_queues.py    the log of queues that become blocked and unblocked
 queue_alarm.py       a thread that logs that queues were deleted or created
+missing_queues.py    the queues that a full server does not create when the worker starts
 namespace_loss.py    the end of a worker whose namespace is gone
 time_limit.py        the time limit of a task, enforced inside the process
 async_runner.py      the event loop for the async tasks of a process

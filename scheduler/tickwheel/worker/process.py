@@ -41,6 +41,7 @@ from tickwheel.worker.completer import Completer
 from tickwheel.worker.consumer import Consumer
 from tickwheel.worker.early_release import EarlyRelease
 from tickwheel.worker.ipc import Ended, Failed, NamespaceLost, OccurrenceHandled, Ready, ReportWriter, StartFailed
+from tickwheel.worker.missing_queues import create_later, create_queues
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS, report_namespace_loss
 from tickwheel.worker.queue_maximum import QueueMaximum
 from tickwheel.worker.schedule_runner import ScheduleRunner
@@ -137,8 +138,7 @@ def _load_and_work(
             selector_class = load_selector(config.selector)
         for task in app.tasks.values():
             task.signature.check()
-        for queue in queues:
-            app.declared(queue.name)
+        missing = create_queues(app, [queue.name for queue in queues], is_restart=config.is_restart)
     except TickwheelError as error:
         if config.is_restart and isinstance(error, NAMESPACE_ERRORS):
             reports.send(NamespaceLost(str(error)), Ended())
@@ -155,6 +155,7 @@ def _load_and_work(
             log_start(handler, config, report, app)
         try:
             tickwheel = clients.client()
+            create_later(clients, missing, stopping)
             _work(config, app, tickwheel, async_tasks, queues, selector_class, shared_state, reports, report, stopping)
         except StartHookFailed as error:
             return _report_failed_start(error, reports, handler)
