@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tickwheel.client import Message, Tickwheel
 from tickwheel.errors import LeaseLost, MessageNotFound, TickwheelError, Unavailable
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.storage.record import State
 from tickwheel.worker.ipc import BatchTaken, MessageLease
 from tickwheel.worker.namespace_loss import NAMESPACE_ERRORS
 from tickwheel.worker.shared_state import BatchState, MessageState, SharedState
-from tickwheel.worker.task_log import called_task, describe_failure, further_fields
+from tickwheel.worker.task_log import called_task, describe_failure
 
 _log = logging.getLogger("tickwheel.worker")
 _UNREPORTED = "failed, and its worker process ended before it reported the error"
@@ -104,14 +105,18 @@ def _fail(
 ) -> None:
     answer = client._run(client._backend.fail(message, error, retry_in, is_final))
     task = called_task(message, task_names)
-    extra = log_fields(
-        "task failed",
-        message,
-        attempt=message.attempt,
-        task=task,
-        error=error,
-        state=answer.state,
-        **further_fields(answer),
-    )
+    fields: dict[str, Any] = {
+        "event": "task failed",
+        "queue": message.queue,
+        "id": message.id,
+        "attempt": message.attempt,
+        "task": task,
+        "error": error,
+        "state": answer.state,
+    }
+    if answer.max_attempts:
+        fields["max_attempts"] = answer.max_attempts
+    if answer.state != State.ERRORED.label and answer.retry_in_ms is not None:
+        fields["again_in_s"] = answer.retry_in_ms / 1_000
     text = describe_failure(message, answer, is_final=is_final)
-    _log.error("%s/%s %s: %s: %s", message.queue, message.id, task, text, error, extra=extra)
+    _log.error("%s/%s %s: %s: %s", message.queue, message.id, task, text, error, extra={"fields": fields})

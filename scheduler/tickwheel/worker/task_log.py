@@ -103,13 +103,16 @@ class TaskLog:
             "error": outcome.error,
             "state": answer.state,
             "duration_ms": _milliseconds(outcome.seconds),
-            **further_fields(answer),
         }
+        if answer.max_attempts:
+            fields["max_attempts"] = answer.max_attempts
         if answer.state == State.ERRORED.label:
             level = logging.INFO if outcome._is_deliberate else logging.ERROR
             text = f"errored, {'not retried' if outcome._ends_retries else 'attempts used up'}: {outcome.error}"
         else:
             level = logging.INFO if error is None else logging.WARNING
+            if answer.retry_in_ms is not None:
+                fields["again_in_s"] = answer.retry_in_ms / 1_000
             text = f"failed, {_attempt(message, answer)}, {_again(answer)}: {outcome.error}"
         head = _head(message, self._name(outcome.task))
         if level > logging.INFO:
@@ -242,14 +245,6 @@ def _describe(outcome: Outcome | None) -> str:
     if outcome.error is None:
         return f"succeeded in {_duration(outcome.seconds)}"
     return f"failed after {_duration(outcome.seconds)}: {outcome.error}"
-
-
-def further_fields(answer: FailedAttempt) -> dict[str, Any]:
-    """Return the fields of the maximum of attempts, and of the back-off unless the message is Errored."""
-    fields: dict[str, Any] = {"max_attempts": answer.max_attempts} if answer.max_attempts else {}
-    if answer.state != State.ERRORED.label and answer.retry_in_ms is not None:
-        fields["again_in_s"] = answer.retry_in_ms / 1_000
-    return fields
 
 
 def describe_failure(message: Message, answer: FailedAttempt, *, is_final: bool) -> str:
