@@ -38,7 +38,7 @@ def give_all_numbers(server: Any, monkeypatch: pytest.MonkeyPatch, existing: int
     rows: dict[str, bytes] = {}
     for number in range(1, existing + deleted + 1):
         uid = os.urandom(4)
-        name = f"q{number}" if number <= existing else placeholder_name(QueueConfig(number=number, uid=uid))
+        name = f"q{number}" if number <= existing else placeholder_name(number, uid)
         settings = QueueConfig().to_bytes() if number <= existing else placeholder_settings()
         rows[name] = struct.pack(">I4sH", 1, uid, number) + settings
     server.hset(queues_key(NAMESPACE), mapping=rows)

@@ -6,8 +6,8 @@ the main thread waits for a lock, no handler runs if the kernel delivers the sig
 to a process that was stopped and continued (SIGSTOP, SIGCONT).
 
 So the interpreter writes the number of each signal to a pipe, from the thread that receives the signal
-(`signal.set_wakeup_fd`), and a separate thread reads the pipe. An event loop with its own signal handlers replaces the
-interpreter's pipe, so the signal handler reports each signal a second time, and the thread handles the first report.
+(`signal.set_wakeup_fd`), and a separate thread reads the pipe. If an event loop with its own signal handlers has
+replaced the descriptor, the signal handler writes the number.
 
 A forked child has no such thread. So it handles these signals as a new Python program does: SIGINT raises
 KeyboardInterrupt, and the others usually end the child.
@@ -25,7 +25,7 @@ from typing import Any
 
 # The handler adds this bit to the number of the signal. Numbers are at most 64.
 _FROM_HANDLER = 128
-# The interpreter starts the handler before it writes to the pipe, so its report can be the second one.
+# The longest time between two reports of the same signal.
 _LONGEST_DELAY_S = 0.02
 
 
@@ -62,12 +62,15 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
             signal.signal(number, _default_handler(number))
             signal.raise_signal(number)
             return
-        # An event loop that has ended leaves no descriptor. One that runs keeps its own.
+        # If an event loop with its own signal handlers has replaced the descriptor, the interpreter has not written.
         current = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        report = number
         if current not in (-1, write_fd):
             signal.set_wakeup_fd(current)
-        with suppress(BlockingIOError):
-            os.write(write_fd, bytes((number | _FROM_HANDLER,)))
+            report |= _FROM_HANDLER
+        if current != write_fd:
+            with suppress(BlockingIOError):
+                os.write(write_fd, bytes((report,)))
 
     def handle_signals() -> None:
         reports = _Reports()
@@ -88,32 +91,21 @@ def handle_in_thread(actions: Mapping[signal.Signals, Callable[[], object]]) -> 
 
 
 class _Reports:
-    """Finds the first of the two reports of each signal: from the interpreter, and from the handler."""
+    """Finds the second of two reports of a signal. Only one of the interpreter and the handler usually reports it.
+
+    Both report a signal that arrives while the handler has replaced the descriptor of an event loop, for microseconds.
+    """
 
     def __init__(self) -> None:
-        # Signals that the interpreter has reported and the handler has not. It does so when the main thread runs again.
-        self._interpreter_reported: set[int] = set()
-        self._interpreter_reported_at: dict[int, float] = {}
-        # When the handler reported a signal that the interpreter had not reported, and perhaps never does.
-        self._handler_reported_at: dict[int, float] = {}
+        self._reported_at: dict[tuple[int, bool], float] = {}
 
     def is_first(self, number: int, from_handler: bool) -> bool:
-        if from_handler:
-            # If two signals arrived at almost the same time, the handler may report once or twice.
-            if number in self._interpreter_reported or _is_recent(self._interpreter_reported_at.get(number)):
-                self._interpreter_reported.discard(number)
-                return False
-            self._handler_reported_at[number] = time.monotonic()
-            return True
-        if _is_recent(self._handler_reported_at.pop(number, None)):
+        now = time.monotonic()
+        reported_at = self._reported_at.pop((number, not from_handler), None)
+        if reported_at is not None and now < reported_at + _LONGEST_DELAY_S:
             return False
-        self._interpreter_reported.add(number)
-        self._interpreter_reported_at[number] = time.monotonic()
+        self._reported_at[number, from_handler] = now
         return True
-
-
-def _is_recent(reported_at: float | None) -> bool:
-    return reported_at is not None and time.monotonic() < reported_at + _LONGEST_DELAY_S
 
 
 def _ignore(numbers: set[signal.Signals]) -> None:
