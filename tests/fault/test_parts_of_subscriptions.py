@@ -17,7 +17,7 @@ from tickwheel.operations.several_queues.message_wait import MessageWait
 from tickwheel.redis import subscriptions
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import WaitList
-from tickwheel.redis.wake_channels import WakeChannels
+from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE, WakeChannels
 
 pytestmark = pytest.mark.fault
 
@@ -178,3 +178,23 @@ def test_the_calls_that_have_possibly_missed_messages_are_woken_in_parts(
         await process.end_calls()
 
     run(faulty, monkeypatch, lose_connection)
+
+
+def test_a_caller_does_not_wait_for_the_subscriptions_of_others(
+    faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def subscribe_both(process: Process) -> None:
+        await process.tw.create_queue("other")
+        wakeups = process.tw._io.wakeups
+        many = asyncio.create_task(wakeups.subscribe_jointly(NAMES, "first"))
+        await eventually_in_task(lambda: len(process.subscriptions._by_queue) == QUEUES, "the first call subscribes")
+        answers = process.total("messages")
+        other = await wakeups.subscribe("other", caller="second")
+        # The answers to the last part, and to a part with the channels of both callers.
+        assert process.total("messages") - answers <= 2 * CHANNELS_AT_ONCE
+        assert not many.done()
+        other.unsubscribe()
+        (await many).unsubscribe()
+        assert process.total("messages") == CHANNELS + SHARDS
+
+    run(faulty, monkeypatch, subscribe_both)

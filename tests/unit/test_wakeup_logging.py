@@ -180,7 +180,11 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_logged_once(
 
     asyncio.run(run_client())
     assert (
-        sum(text.startswith("no subscription to queue 'work' yet") for text in log_texts(caplog, logging.WARNING)) == 1
+        sum(
+            text.startswith("the servers have not confirmed the subscriptions")
+            for text in log_texts(caplog, logging.WARNING)
+        )
+        == 1
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Generic
 from redis.exceptions import AskError
 
 from tickwheel.plan import Search
+from tickwheel.redis.awaited_answers import AwaitedAnswers
 from tickwheel.redis.caller_channels import CallerChannels
 from tickwheel.redis.end_refusals import EndRefusals
 from tickwheel.redis.end_waits import EndWaits
@@ -59,6 +60,7 @@ class Subscriptions(Generic[E]):
         self._topology = topology
         self._waiters = waiters
         self.end_waits = EndWaits()
+        self.awaited_answers = AwaitedAnswers()
         self._channels = WakeChannels(topology, channels)
         self._caller_channels = caller_channels or CallerChannels()
         self._by_queue: dict[str, Subscription[E]] = {}
@@ -91,7 +93,7 @@ class Subscriptions(Generic[E]):
             return subscription.confirmed, False
         if not self._caller_channels.take(caller, self._channels.count(queue)):
             return None, False
-        channels = self._channels.add(queue)
+        channels = self._channels.add(queue, caller)
         subscription = self._by_queue[queue] = Subscription(make_event(), channels, set(channels), now, caller)
         self._unconfirmed.add(queue)
         self._searches.begin_announcements(queue)
@@ -114,21 +116,16 @@ class Subscriptions(Generic[E]):
         self._searches.end(search, is_subscribed=self._receives_all(search.queue))
 
     def missing_by_server(self) -> dict[str, list[bytes]]:
-        """Return a part of the channels to subscribe to now, by server. See `has_missing`."""
+        """Return a part of the channels to subscribe to now, by server. See `has_part`."""
         missing = self._channels.missing_by_server()
         if self._channels.lacks_servers:
             self.slots_stale = True
         return missing
 
-    @property
-    def has_missing(self) -> bool:
-        """Whether `missing_by_server` has a further part. In between, the event loop runs other tasks."""
-        return self._channels.has_missing
-
     def end_idle(self) -> dict[str, list[bytes]]:
         """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
 
-        Checks the queues about once a second, part by part: see `has_idle`. The caller then calls
+        Checks the queues about once a second, part by part: see `has_part`. The caller then calls
         `WaitList.wake_for_lost` as after `on_message`.
         """
         now = time.monotonic()
@@ -160,9 +157,14 @@ class Subscriptions(Generic[E]):
         return self._channels.remove(ended)
 
     @property
-    def has_idle(self) -> bool:
-        """Whether `end_idle` has a further part."""
-        return bool(self._unchecked)
+    def may_send_part(self) -> bool:
+        """Whether the listener may call `missing_by_server` or `end_idle`: the last part is answered."""
+        return self.awaited_answers.seconds_left() == 0
+
+    @property
+    def has_part(self) -> bool:
+        """Whether `missing_by_server` or `end_idle` has a part for the listener: see `may_send_part`."""
+        return bool(self._unchecked) or self._channels.has_missing
 
     def _end(self, queue: str, subscription: Subscription[E]) -> None:
         del self._by_queue[queue]
@@ -181,8 +183,8 @@ class Subscriptions(Generic[E]):
 
     def seconds_to_sweep(self) -> float:
         """Return the seconds until a method has work, unless an answer arrives earlier."""
-        if self.has_idle:
-            return 0
+        if self.has_part:
+            return self.awaited_answers.seconds_left()
         left = self._probes.seconds_left()
         return self._waiters.seconds_to_sweep() if left is None else left
 
@@ -243,6 +245,7 @@ class Subscriptions(Generic[E]):
         Meanwhile, the event loop runs other tasks.
         """
         self._probes.drop(server)
+        self.awaited_answers.drop(server)
         self._channels.drop_ending(server)
         self._end_refusals.forget(server)
         self.slots_stale = self._topology.is_cluster
@@ -260,6 +263,8 @@ class Subscriptions(Generic[E]):
         """
         self._error = None
         kind, channel, data = message
+        if kind != b"smessage":
+            self.awaited_answers.on_answer(server)
         if kind == b"ssubscribe":
             self._probes.on_answer(server, channel)
         if kind == b"sunsubscribe" and self._channels.is_ending(server, channel):
@@ -285,6 +290,7 @@ class Subscriptions(Generic[E]):
 
     def on_redirect(self, server: str, error: AskError) -> None:
         """Process a redirect in answer to a subscription or to its end: another server has the hash slot."""
+        self.awaited_answers.on_answer(server)
         self._topology.apply_moved(error.slot_id, node_name(error.host, error.port, server))
         self._channels.drop_ending(server, error.slot_id)
         self._forget(self._channels.of_slot(server, error.slot_id))
@@ -294,6 +300,7 @@ class Subscriptions(Generic[E]):
         """Return whether an error refuses SUNSUBSCRIBE (`redis/end_refusals.py`)."""
         is_refused = self._end_refusals.add_if_refused(server, error)
         if is_refused:
+            self.awaited_answers.on_answer(server)
             self._channels.drop_ending(server)
         return is_refused
 

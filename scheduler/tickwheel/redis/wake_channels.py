@@ -7,11 +7,11 @@ A process may have hundreds of thousands of channels. So the methods that concer
 about a millisecond of it, and the caller calls them again.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from tickwheel.redis.missing_channels import MissingChannels
 from tickwheel.redis.topology import Topology, hash_slot
 
 # The number of channels of a part.
@@ -22,11 +22,13 @@ CHANNELS_AT_ONCE: Final = 500
 class _Channel:
     """A channel. ``server`` is the server of the latest subscription, or None if the channel lacks a subscription.
 
-    If the subscription was *interrupted*, wake-ups are lost until the next one is confirmed.
+    If the subscription was *interrupted*, wake-ups are lost until the next one is confirmed. ``caller``: see
+    `redis/caller_channels.py`.
     """
 
     queue: str
     shard: int
+    caller: str
     server: str | None = None
     is_interrupted: bool = False
 
@@ -48,8 +50,8 @@ class WakeChannels:
         # The channels of each server, in the order of their subscription.
         self._by_server: dict[str, dict[bytes, None]] = {}
         # The channels to subscribe to, those that are possibly at a wrong server, and those for whose shard the
-        # topology names no server. An ordered dictionary finds its first key at once, however many were removed.
-        self._missing: OrderedDict[bytes, None] = OrderedDict()
+        # topology names no server.
+        self._missing = MissingChannels()
         self._unchecked: list[bytes] = []
         self._unplaced: dict[bytes, None] = {}
         # The number of interrupted channels of each server, and of those that have no server.
@@ -63,13 +65,13 @@ class WakeChannels:
         """Return the number of channels of a queue that is no end topic."""
         return len(self._servers) or len(self._names(queue))
 
-    def add(self, queue: str) -> list[bytes]:
-        """Add the channels of a queue, and return them."""
+    def add(self, queue: str, caller: str = "") -> list[bytes]:
+        """Add the channels of a queue, and return them. The channels of ``caller`` are sent in its turns."""
         names = self._names(queue)
         channels = {shard: name.encode() for shard, name in enumerate(names) if name}
         for shard, channel in channels.items():
-            self._channels[channel] = _Channel(queue, shard)
-            self._missing[channel] = None
+            self._channels[channel] = _Channel(queue, shard, caller)
+            self._missing.add(channel, caller)
         self._servers += [self._topology.server(shard) for shard in range(len(self._servers), len(names))]
         return list(channels.values())
 
@@ -78,7 +80,7 @@ class WakeChannels:
         ended: dict[str, list[bytes]] = {}
         for channel in channels:
             entry = self._channels.pop(channel)
-            self._missing.pop(channel, None)
+            self._missing.discard(channel, entry.caller)
             self._unplaced.pop(channel, None)
             if entry.server is not None:
                 del self._by_server[entry.server][channel]
@@ -120,7 +122,7 @@ class WakeChannels:
             entry = self._channels[channel]
             server = servers[entry.shard]
             if server is None and entry.server is None:
-                self._missing.pop(channel, None)
+                self._missing.discard(channel, entry.caller)
                 self._unplaced[channel] = None
             elif server is not None and server != entry.server:
                 if entry.server is not None:
@@ -198,12 +200,7 @@ class WakeChannels:
         del self._unchecked[-CHANNELS_AT_ONCE:]
         if self._unchecked:
             return part
-        chosen = dict.fromkeys(part)
-        for channel in self._missing:
-            if len(chosen) >= CHANNELS_AT_ONCE:
-                break
-            chosen[channel] = None
-        return list(chosen)
+        return list(dict.fromkeys(part + self._missing.take(CHANNELS_AT_ONCE - len(part))))
 
     def _interrupt(self, entry: _Channel) -> None:
         if not entry.is_interrupted:
@@ -227,8 +224,8 @@ class WakeChannels:
             self._by_server[entry.server].pop(channel, None)
         entry.server = server
         if server is None:
-            self._missing[channel] = None
+            self._missing.add(channel, entry.caller)
         else:
-            self._missing.pop(channel, None)
+            self._missing.discard(channel, entry.caller)
             self._unplaced.pop(channel, None)
             self._by_server.setdefault(server, {})[channel] = None

@@ -20,7 +20,6 @@ from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WAKEUPS_AT_ONCE, WaiterHandle, WaitList
-from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE
 from tickwheel.runtime.event_loop import abandon
 
 # Messages of a server that are processed without a pause. This takes about a millisecond.
@@ -83,17 +82,6 @@ async def _sleep(event: asyncio.Event, seconds: float) -> None:
         pass
     finally:
         event.clear()
-
-
-async def _send_for_each(command: str, channels: Sequence[bytes], connection: Any) -> None:
-    """Send a command for each channel: a command cannot name channels of several hash slots.
-
-    The event loop runs other tasks meanwhile: 100 queues have 25,600 channels on 256 shards.
-    """
-    for begin in range(0, len(channels), CHANNELS_AT_ONCE):
-        commands = [(command, channel) for channel in channels[begin : begin + CHANNELS_AT_ONCE]]
-        await connection.send_packed_command(connection.pack_commands(commands))
-        await asyncio.sleep(0)
 
 
 class WakeupTask:
@@ -204,8 +192,8 @@ class WakeupTask:
                     await confirmed.wait()
         except TimeoutError:
             self._subscriptions.log_problem(
-                f"no subscription to queue {queue!r} yet: until the subscription is confirmed, one waiter of the"
-                " queue polls each second"
+                "the servers have not confirmed the subscriptions of waiting calls yet: until they do, one call of each"
+                " queue checks it each second"
             )
         self._subscriptions.check()
 
@@ -248,30 +236,28 @@ class WakeupTask:
                 for server, channels in self._subscriptions.due_probes().items():
                     await self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
-                for server, channels in self._subscriptions.end_idle().items():
-                    await self._on_server(server, partial(self._unsubscribe, channels))
+                await self._end_idle()
                 await self._wake_for_lost()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
 
     async def _subscribe_missing(self) -> None:
-        """Subscribe to the missing channels at their servers."""
+        """Subscribe to a part of the missing channels at their servers."""
         if self._subscriptions.slots_stale:
             try:
                 await self._servers.refresh_slots()
                 self._subscriptions.on_slots_read()
             except (*CONNECTION_ERRORS, TickwheelError) as error:
                 await asyncio.sleep(self._subscriptions.on_slots_unknown(error))
-        missing: dict[str, list[bytes]] = {}
-        while True:
+        if self._subscriptions.may_send_part:
             for server, channels in self._subscriptions.missing_by_server().items():
-                missing.setdefault(server, []).extend(channels)
-            if not self._subscriptions.has_missing:
-                break
-            await asyncio.sleep(0)
-        for server, channels in missing.items():
-            await self._on_server(server, partial(self._subscribe, channels))
+                await self._on_server(server, partial(self._subscribe, channels))
+
+    async def _end_idle(self) -> None:
+        if self._subscriptions.may_send_part:
+            for server, channels in self._subscriptions.end_idle().items():
+                await self._on_server(server, partial(self._send, "SUNSUBSCRIBE", channels))
 
     async def _on_server(self, server: str, work: Callable[[str], Awaitable[None]]) -> None:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
@@ -286,14 +272,16 @@ class WakeupTask:
             await asyncio.sleep(pause)
 
     async def _subscribe(self, channels: list[bytes], server: str) -> None:
-        connection = self._connections.get(server)
-        if connection is None:
-            connection = self._connections[server] = await self._servers.open_subscriber(server)
+        if server not in self._connections:
+            self._connections[server] = await self._servers.open_subscriber(server)
             self._reading[server] = asyncio.ensure_future(self._listen(server))
-        await _send_for_each("SSUBSCRIBE", channels, connection)
+        await self._send("SSUBSCRIBE", channels, server)
 
-    async def _unsubscribe(self, channels: list[bytes], server: str) -> None:
-        await _send_for_each("SUNSUBSCRIBE", channels, self._connections[server])
+    async def _send(self, command: str, channels: list[bytes], server: str) -> None:
+        connection = self._connections[server]
+        self._subscriptions.awaited_answers.on_sent(server, len(channels))
+        # One command for each channel: a command cannot name channels of several hash slots.
+        await connection.send_packed_command(connection.pack_commands([(command, channel) for channel in channels]))
 
     async def _wait_readable(self) -> list[str]:
         """Wait until reading from a server has failed, a subscription has changed, or the sweep is due.

@@ -184,10 +184,7 @@ class WakeupThread:
                 for server, channels in self._subscriptions.due_probes().items():
                     self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
-                with self._lock:
-                    ended = self._subscriptions.end_idle()
-                for server, channels in ended.items():
-                    self._on_server(server, partial(self._unsubscribe, channels))
+                self._end_idle()
                 self._wake_for_lost()
         finally:
             for connection in self._connections.values():
@@ -203,22 +200,25 @@ class WakeupThread:
             self._interrupt_sockets[0].send(b".")
 
     def _subscribe_missing(self) -> None:
-        """Subscribe to the missing channels at their servers."""
+        """Subscribe to a part of the missing channels at their servers."""
         if self._subscriptions.slots_stale:
             try:
                 self._servers.refresh_slots()
                 self._subscriptions.on_slots_read()
             except (*CONNECTION_ERRORS, TickwheelError) as error:
                 self._stopped.wait(self._subscriptions.on_slots_unknown(error))
-        missing: dict[str, list[bytes]] = {}
-        while True:
+        if self._subscriptions.may_send_part:
             with self._lock:
-                for server, channels in self._subscriptions.missing_by_server().items():
-                    missing.setdefault(server, []).extend(channels)
-                if not self._subscriptions.has_missing:
-                    break
-        for server, channels in missing.items():
-            self._on_server(server, partial(self._subscribe, channels))
+                missing = self._subscriptions.missing_by_server()
+            for server, channels in missing.items():
+                self._on_server(server, partial(self._subscribe, channels))
+
+    def _end_idle(self) -> None:
+        if self._subscriptions.may_send_part:
+            with self._lock:
+                ended = self._subscriptions.end_idle()
+            for server, channels in ended.items():
+                self._on_server(server, partial(self._send, "SUNSUBSCRIBE", channels))
 
     def _on_server(self, server: str, work: Callable[[str], None]) -> None:
         """Run ``work`` for a server. If the connection is lost or refused, its channels count as missing again."""
@@ -235,15 +235,15 @@ class WakeupThread:
                 self._stopped.wait(pause)
 
     def _subscribe(self, channels: list[bytes], server: str) -> None:
-        connection = self._connections.get(server)
-        if connection is None:
-            connection = self._connections[server] = self._servers.open_subscriber(server)
-        # One command for each channel: a command cannot name channels of several hash slots.
-        connection.send_packed_command(connection.pack_commands([("SSUBSCRIBE", channel) for channel in channels]))
+        if server not in self._connections:
+            self._connections[server] = self._servers.open_subscriber(server)
+        self._send("SSUBSCRIBE", channels, server)
 
-    def _unsubscribe(self, channels: list[bytes], server: str) -> None:
+    def _send(self, command: str, channels: list[bytes], server: str) -> None:
         connection = self._connections[server]
-        connection.send_packed_command(connection.pack_commands([("SUNSUBSCRIBE", channel) for channel in channels]))
+        self._subscriptions.awaited_answers.on_sent(server, len(channels))
+        # One command for each channel: a command cannot name channels of several hash slots.
+        connection.send_packed_command(connection.pack_commands([(command, channel) for channel in channels]))
 
     def _wait_readable(self) -> list[str]:
         """Wait for data or an interrupt, for at most a quarter of the sweep interval. Return the servers with data."""
@@ -255,8 +255,9 @@ class WakeupThread:
         poll = select.poll()
         for connection in listened:
             poll.register(connection, select.POLLIN)
-        # Otherwise, a further part of the queues is checked at once.
-        longest_s = 0 if self._subscriptions.has_idle else SWEEP_S / 4
+        longest_s = SWEEP_S / 4
+        if self._subscriptions.has_part:
+            longest_s = min(longest_s, self._subscriptions.awaited_answers.seconds_left())
         ready = {number for number, _ in poll.poll(1_000 * longest_s)}
         if self._interrupt_sockets[1].fileno() in ready:
             self._interrupt_sockets[1].recv(1_024)
