@@ -80,7 +80,7 @@ def end_idle_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_subscriptions_end_after_their_last_dequeue_and_begin_again(
     client: Any, producer: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     monkeypatch.setattr(subscriptions, "IDLE_S", 1_000)
     used = producer.create_queue("used")
     with ThreadPoolExecutor(WAITERS) as threads:
@@ -132,7 +132,7 @@ def test_a_user_that_may_not_end_subscriptions_keeps_them_and_its_wake_ups(
         producer.create_queue(name)
         assert client.queue(name).dequeue(wait=SHORT) == []
     eventually(refusals, "the refusal is logged")
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     waiters: WaitList = client._io.wakeups._waiters
 
     with ThreadPoolExecutor(1) as threads:

@@ -31,7 +31,7 @@ CLIENTS = pytest.mark.parametrize("asyncio", [False, True], ids=["thread", "task
 @pytest.fixture(autouse=True)
 def _no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the check of each queue every second: only messages and reconnects wake a waiting dequeue."""
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_a_message_is_found_after_the_connection_of_the_subscriptions_was_cut(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     waiting = begin(Caller(tickwheel), threads, sleeps)
     with load_mutant(SILENT, tmp_path), faulty.client() as server:
         tickwheel.queue("blue").enqueue(id="m")
@@ -104,7 +104,7 @@ def test_a_message_is_found_after_the_server_was_killed_and_started_again(
     sleeps: list[None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     waiting = begin(Caller(tickwheel), threads, sleeps)
     faulty.restart()
     tickwheel.queue("blue").enqueue(id="m")

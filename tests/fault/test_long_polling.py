@@ -143,7 +143,7 @@ def test_a_waiter_that_finds_nothing_passes_the_wake_up_on(tickwheel: Tickwheel,
 @pytest.fixture
 def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the backstop: only a wake-up makes a waiter check the queue."""
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_backstop")

@@ -144,7 +144,7 @@ def test_messages_that_become_ready_at_once_wake_the_waiting_calls_in_parts(
     faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def wake_all(process: Process) -> None:
-        monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+        monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
         await process.begin_calls(CALLS)
         process.forget_work()
 
@@ -166,7 +166,7 @@ def test_the_calls_that_have_possibly_missed_messages_are_woken_in_parts(
     faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lose_connection(process: Process) -> None:
-        monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+        monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
         await process.begin_calls(CALLS)
         process.forget_work()
 

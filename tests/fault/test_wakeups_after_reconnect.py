@@ -29,7 +29,7 @@ SILENT = Mutant("no wake-up is sent", "_transition", "call('SPUBLISH', wake, new
 @pytest.fixture(autouse=True)
 def _no_other_wake_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Disable wake-ups by messages, the check of each queue every second, and the retry of a refused subscription."""
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     monkeypatch.setattr(subscriptions, "REFUSED_S", LONG.total_seconds())
     with load_mutant(SILENT, tmp_path):
         yield

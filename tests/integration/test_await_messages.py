@@ -50,7 +50,7 @@ def waiting_calls(service: ServiceThread, namespace: str) -> int:
 def test_the_call_returns_the_queue_that_announces_a_message_and_leases_nothing(
     real_time_service: ServiceThread, direct: Tickwheel, generic_client: GenericClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     namespace = direct._context.namespace
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(

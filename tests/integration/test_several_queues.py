@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
     monkeypatch.setattr(MessageWait, "_check", counted_check)
     monkeypatch.setattr(WaitList, "may_sleep", counted_sleep)
-    monkeypatch.setattr(WaitList, "sweep", lambda _: None)
+    monkeypatch.setattr(WaitList, "begin_sweep", lambda _: None)
     monkeypatch.setattr(Dequeue, "plan", counted_dequeue)
     return counted
 

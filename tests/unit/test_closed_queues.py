@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
+from tests.support.sweep import sweep_all
 from tickwheel.redis.closed_queues import MAX_READ
 from tickwheel.redis.wait_line import JointWaiter
 from tickwheel.redis.wait_list import WaitList
@@ -33,7 +34,7 @@ class WaitingForClosed:
     def sweep(self) -> tuple[str, Sequence[str]]:
         """Return the name of the waiter that was notified by a sweep, and what it has to read. It reads this."""
         self.names.clear()
-        self.list.sweep()
+        sweep_all(self.list)
         [name] = self.names
         joint = self.by_name[name]
         queues = joint.to_read
@@ -62,7 +63,7 @@ def test_callers_that_wait_for_the_same_queues_have_turns_for_their_other_queues
 def test_the_chosen_waiter_reads_before_it_sleeps_and_checks_nothing_else() -> None:
     waiting = WaitingForClosed(only="ab")
     only = waiting.by_name["only"]
-    waiting.list.sweep()
+    sweep_all(waiting.list)
     assert not waiting.list.may_sleep(only)
     assert waiting.list.announced(only) == ([], False)
     waiting.list.on_read(only, only.to_read)
@@ -103,7 +104,7 @@ def test_the_callers_take_turns_as_readers_whatever_the_number_of_their_calls() 
 
 def test_another_waiter_reads_if_the_chosen_one_leaves_before_it_has_read() -> None:
     waiting = WaitingForClosed(first="ab", second="b", third="c")
-    waiting.list.sweep()
+    sweep_all(waiting.list)
     queues = waiting.by_name["first"].to_read
     waiting.leave("first")
     assert waiting.names == ["first", "second"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.sweep import sweep_all
 from tickwheel.redis.wait_line import JointWaiter, Line, Waiter
 from tickwheel.redis.wait_list import WaitList
 
@@ -133,7 +134,7 @@ class Model:
         elif kind == "rest":
             self.rest()
         elif kind == "sweep":
-            self.waiters.sweep()
+            sweep_all(self.waiters)
 
     def announce(self, announcement: tuple[str, int]) -> None:
         """Announce messages, and check that at most one call is woken for each."""
@@ -250,7 +251,7 @@ def test_a_joint_waiter_that_was_idle_does_not_search_for_announcements_that_wen
 def test_a_sweep_wakes_one_joint_waiter_for_all_of_its_queues() -> None:
     woken = Woken("abc", "first", "second")
 
-    woken.list.sweep()
+    sweep_all(woken.list)
 
     assert set(woken.names) == {"first"}
     assert woken.list.announced(woken.by_name["first"]) == ([], True)
@@ -262,7 +263,7 @@ def test_all_queues_are_searched_after_a_connection_was_lost() -> None:
     only = woken.by_name["only"]
 
     woken.list.note_lost()
-    while woken.list.wake_for_lost():
+    while woken.list.wake_part():
         pass
 
     [queue] = woken.list.announced(only)[0]
@@ -293,9 +294,9 @@ def test_a_wake_up_that_a_joint_waiter_does_not_use_for_two_sweeps_goes_to_anoth
     woken = Woken("ab", "first", "second")
     woken.list.wake("a", 1)
 
-    woken.list.sweep()
+    sweep_all(woken.list)
     woken.list.announced(woken.by_name["second"])
-    woken.list.sweep()
+    sweep_all(woken.list)
 
     assert woken.names[0] == "first"
     assert woken.list.announced(woken.by_name["second"])[0] == ["a"]
@@ -306,7 +307,7 @@ def test_a_joint_waiter_that_lost_its_wake_up_to_no_other_waiter_searches_the_qu
     woken = Woken("ab", "only")
     woken.list.wake("a", 1)
     for _ in range(2):
-        woken.list.sweep()
+        sweep_all(woken.list)
     only = woken.by_name["only"]
     woken.list.announced(only)
 
@@ -323,7 +324,7 @@ def test_a_sweep_visits_only_the_waiters_that_hold_a_wake_up(monkeypatch: pytest
         return iter(())
 
     monkeypatch.setattr(Line, "waiters", waiters)
-    woken.list.sweep()
+    sweep_all(woken.list)
     assert visited == []
 
 

@@ -36,15 +36,19 @@ class Listened(Subscriptions[Confirmation]):
 
     def on_message(self, server: str, message: Any) -> None:
         super().on_message(server, message)
-        self._wake_for_lost()
+        self._wake_parts()
 
     def end_idle(self) -> dict[str, list[bytes]]:
         ended = super().end_idle()
-        self._wake_for_lost()
+        self._wake_parts()
         return ended
 
-    def _wake_for_lost(self) -> None:
-        while self._waiters.wake_for_lost():
+    def sweep_if_due(self) -> None:
+        super().sweep_if_due()
+        self._wake_parts()
+
+    def _wake_parts(self) -> None:
+        while self._waiters.wake_part():
             pass
 
 

@@ -1,12 +1,14 @@
 """The list of waiters: one waiter is woken for each message, in turn, and an unused wake-up is passed on."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
 
+from tests.support.sweep import sweep_all
 from tickwheel.redis.wait_line import Waiter
-from tickwheel.redis.wait_list import WaitList
+from tickwheel.redis.wait_list import WAKEUPS_AT_ONCE, WaitList
 
 pytestmark = pytest.mark.unit
 
@@ -197,10 +199,10 @@ def test_a_sweep_wakes_the_next_waiter_of_each_queue_and_its_wake_up_is_not_pass
     group = NamedWaiters("abc", filters={name: name for name in "abc"})
     others = NamedWaiters("de", "another", group.list)
 
-    group.list.sweep()
+    sweep_all(group.list)
     group.consume("a")
     group.list.forward(group["a"])
-    group.list.sweep()
+    sweep_all(group.list)
 
     assert group.woken == ["a", "b"]
     assert others.woken == ["d", "e"]
@@ -211,7 +213,7 @@ def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
     others = NamedWaiters("de", "another", group.list)
 
     group.list.note_lost()
-    while group.list.wake_for_lost():
+    while group.list.wake_part():
         pass
 
     assert (group.woken, others.woken) == (["a", "b", "c"], ["d", "e"])
@@ -316,12 +318,29 @@ def test_a_search_that_does_not_end_stops_no_other_waiter_of_its_filter() -> Non
     group = NamedWaiters("abcd", filters=dict.fromkeys("abcd", "x"))
     group.list.wake("q", 1)
     group.consume("a")
-    group.list.sweep()
+    sweep_all(group.list)
     group.consume("b")
     group.list.forward(group["b"])
     group.woken.clear()
 
-    group.list.sweep()
+    sweep_all(group.list)
     group.list.wake("q", 1)
 
     assert group.woken == ["c", "d"]
+
+
+def test_a_sweep_wakes_the_waiters_in_parts() -> None:
+    waiters, woken = WaitList(), Counter[str]()
+
+    def notify(queue: str) -> Callable[[], None]:
+        return lambda: woken.update([queue])
+
+    for n in range(3 * WAKEUPS_AT_ONCE):
+        waiters.add(f"q{n}", notify(f"q{n}"))
+    waiters.begin_sweep()
+    totals = []
+    while waiters.wake_part():
+        totals.append(woken.total())
+    assert totals == [WAKEUPS_AT_ONCE, 2 * WAKEUPS_AT_ONCE]
+    assert set(woken.values()) == {1}
+    assert woken.total() == 3 * WAKEUPS_AT_ONCE

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.sweep import sweep_all
 from tickwheel.redis.wait_line import Line, Waiter
 from tickwheel.redis.wait_list import WaitList
 
@@ -140,7 +141,7 @@ def test_sweeps_wake_callers_in_turn() -> None:
     calls.add("own", filters(3))
 
     for _ in range(4):
-        calls.list.sweep()
+        sweep_all(calls.list)
 
     assert calls.woken == [("other", "filter 0"), ("own", "filter 0"), ("other", "filter 1"), ("own", "filter 1")]
 
@@ -181,10 +182,10 @@ def test_no_wake_up_is_left_while_a_waiter_may_use_it(seed: int) -> None:
             waiters.wake("q", chance.randint(1, 3))
         elif step == "lost":
             waiters.note_lost()
-            while waiters.wake_for_lost():
+            while waiters.wake_part():
                 pass
         elif step == "sweep":
-            waiters.sweep()
+            sweep_all(waiters)
         elif waiter is None:
             continue
         elif step == "remove":

@@ -18,6 +18,7 @@ executor share the modules without I/O, which make the decisions.
     asyncio_pools.py      AsyncConnectionPools: connections of one event loop
     wait_line.py          Line: the waiting dequeues of one queue, and their turns; no I/O
     wait_list.py          WaitList: the waiting dequeues of a process, by queue
+    waiter_handle.py      WaiterHandle: the handle of a dequeue that waits for one queue
     closed_queues.py      ClosedQueues: the waiting calls of queues that do not exist or are blocked; no I/O
     joint_wait.py         JointWaitHandle: the handle of a call that waits for several queues
     end_waits.py          EndWaits: the calls of a process that wait until a message ends; no I/O

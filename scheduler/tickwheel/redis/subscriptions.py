@@ -126,7 +126,7 @@ class Subscriptions(Generic[E]):
         """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
 
         Checks the queues about once a second, part by part: see `has_part`. The caller then calls
-        `WaitList.wake_for_lost` as after `on_message`.
+        `WaitList.wake_part` as after `on_message`.
         """
         now = time.monotonic()
         if not self._unchecked:
@@ -259,7 +259,7 @@ class Subscriptions(Generic[E]):
     def on_message(self, server: str, message: Any) -> None:
         """Process a wake-up, or the server's answer to a subscription or to its end.
 
-        The caller then calls `WaitList.wake_for_lost` until there is nothing left to wake.
+        The caller then calls `WaitList.wake_part` until there is nothing left to wake.
         """
         self._error = None
         kind, channel, data = message

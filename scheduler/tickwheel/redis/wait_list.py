@@ -21,44 +21,8 @@ SWEEP_S = 1.0
 MAX_WIDTH = 1_024
 # Wake-ups without a pause. They take about a millisecond, and the woken calls then take one turn of the event loop.
 WAKEUPS_AT_ONCE = 20
-
-
-class WaiterHandle:
-    """With a handle, a thread or a task becomes a `Waiter` of a `WaitList`, and leaves the list at the end."""
-
-    def __init__(
-        self,
-        waiters: "WaitList",
-        queue: str,
-        notify: Callable[[], None],
-        check: Callable[[], None],
-        where: bytes = b"",
-        caller: str = "",
-    ) -> None:
-        """``check`` raises the error with which the server refused the subscription, if it did.
-
-        ``where`` is the packed filter of the dequeue, and ``caller`` names its caller.
-        """
-        self._waiters = waiters
-        self._check = check
-        self._waiter = waiters.add(queue, notify, where, caller)
-
-    def wake(self) -> None:
-        """End the sleep, even if the queue has no message."""
-        self._waiter.notify()
-
-    def forward(self) -> None:
-        self._waiters.forward(self._waiter)
-
-    def restore(self) -> None:
-        self._waiters.restore(self._waiter)
-
-    def unsubscribe(self) -> None:
-        self._waiters.remove(self._waiter)
-
-    def _consume(self) -> None:
-        self._waiters.consume(self._waiter)
-        self._check()
+# The queues of a part of a sweep.
+_QUEUES_AT_ONCE = 200
 
 
 class WaitList:
@@ -70,6 +34,8 @@ class WaitList:
         self._closed_queues = ClosedQueues()
         # The queues whose wake-ups may have been lost, each with the number of waiters to wake, or None for all.
         self._lost: dict[str, int | None] = {}
+        # The queues that the present sweep has not reached yet.
+        self._unswept: list[str] = []
         self._last_sweep = 0.0
         self._sweep_count = 0
         # The number of wake-ups of waiters so far.
@@ -182,31 +148,18 @@ class WaitList:
         self._notify([*chosen, *closed])
 
     def note_lost(self, queue: str | None = None) -> None:
-        """Note that wake-ups of a queue, or of all queues, may have been lost: see `wake_for_lost`."""
+        """Note that wake-ups of a queue, or of all queues, may have been lost: see `wake_part`."""
         with self._lock:
             self._lost |= dict.fromkeys(self._queues if queue is None else [queue])
 
-    def wake_for_lost(self) -> bool:
-        """Wake waiters of a queue whose wake-ups may have been lost. Return whether there are more to wake.
+    def wake_part(self) -> bool:
+        """Wake waiters whose wake-ups may have been lost, or that a sweep wakes. Return whether there are more to wake.
 
-        In the end, as many are woken as the queues have. With many at once, no other task of an event loop would run.
+        With many at once, no other task of an event loop would run.
         """
         with self._lock:
-            if not self._lost:
-                return False
-            queue, left = self._lost.popitem()
-            line = self._queues.get(queue)
-            chosen = []
-            if line is not None:
-                left = sum(group.size for group in line.groups.values()) if left is None else left
-                count = min(left, WAKEUPS_AT_ONCE)
-                chosen = self._announce(line, count)
-                if len(chosen) < count:
-                    # No other waiter is eligible.
-                    chosen += self._announce(line, left - count)
-                elif left > count:
-                    self._lost[queue] = left - count
-            has_more = bool(self._lost)
+            chosen = self._wake_for_lost() if self._lost else self._sweep_part()
+            has_more = bool(self._lost or self._unswept)
         self._notify(chosen)
         return has_more
 
@@ -214,24 +167,19 @@ class WaitList:
         return max(self._last_sweep + SWEEP_S - time.monotonic(), 0)
 
     def sweep_if_due(self) -> None:
-        """Wake one waiter of each queue, about once a second."""
-        if self.seconds_to_sweep() == 0:
-            self.sweep()
+        """Begin a sweep about once a second: see `begin_sweep`."""
+        if self.seconds_to_sweep() == 0 and not self._unswept:
+            self.begin_sweep()
             self._last_sweep = time.monotonic()
 
-    def sweep(self) -> None:
-        """Wake the next waiter of each queue, in case a wake-up was lost, and the next reader of closed queues."""
+    def begin_sweep(self) -> None:
+        """Wake the next reader of closed queues, and let `wake_part` wake the next waiter of each queue, in case a
+        wake-up was lost.
+        """
         with self._lock:
-            chosen: list[Waiter] = []
-            for line in self._queues.values():
-                self._release_slow_searches(line)
-                chosen += self._assign(line)
-                waiter = line.next_waiter(for_message=False)
-                if waiter is not None:
-                    chosen.append(self._wake(waiter))
-            self._sweep_count += 1
+            self._unswept = list(self._queues)
             readers = self._closed_queues.sweep()
-        self._notify([*chosen, *readers])
+        self._notify(readers)
 
     def forward(self, waiter: Waiter) -> None:
         """Pass the wake-up of a waiter whose search found nothing to a group whose search may find the message."""
@@ -282,6 +230,39 @@ class WaitList:
         """Return the queues that have waiters."""
         with self._lock:
             return list(self._queues)
+
+    def _wake_for_lost(self) -> list[Waiter]:
+        """Choose waiters of a queue whose wake-ups may have been lost. In the end, as many are woken as it has."""
+        queue, left = self._lost.popitem()
+        line = self._queues.get(queue)
+        if line is None:
+            return []
+        left = sum(group.size for group in line.groups.values()) if left is None else left
+        count = min(left, WAKEUPS_AT_ONCE)
+        chosen = self._announce(line, count)
+        if len(chosen) < count:
+            # No other waiter is eligible.
+            chosen += self._announce(line, left - count)
+        elif left > count:
+            self._lost[queue] = left - count
+        return chosen
+
+    def _sweep_part(self) -> list[Waiter]:
+        """Choose the next waiter of each of some queues."""
+        chosen: list[Waiter] = []
+        for _ in range(min(_QUEUES_AT_ONCE, len(self._unswept))):
+            line = self._queues.get(self._unswept.pop())
+            if line is not None:
+                self._release_slow_searches(line)
+                chosen += self._assign(line)
+                waiter = line.next_waiter(for_message=False)
+                if waiter is not None:
+                    chosen.append(self._wake(waiter))
+            if not self._unswept:
+                self._sweep_count += 1
+            if len(chosen) >= WAKEUPS_AT_ONCE:
+                break
+        return chosen
 
     def _leave(self, waiter: Waiter) -> list[Waiter]:
         """Remove a waiter, and return the waiters to notify."""

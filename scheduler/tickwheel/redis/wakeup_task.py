@@ -19,7 +19,8 @@ from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import SWEEP_S, WAKEUPS_AT_ONCE, WaiterHandle, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WAKEUPS_AT_ONCE, WaitList
+from tickwheel.redis.waiter_handle import WaiterHandle
 from tickwheel.runtime.event_loop import abandon
 
 # Messages of a server that are processed without a pause. This takes about a millisecond.
@@ -237,7 +238,7 @@ class WakeupTask:
                     await self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
                 await self._end_idle()
-                await self._wake_for_lost()
+                await self._wake_parts()
         finally:
             for server in list(self._connections):
                 await self._close_connection(server)
@@ -311,14 +312,14 @@ class WakeupTask:
             message = cast(Any, await read_answer(connection))
             if not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
-                await self._wake_for_lost()
+                await self._wake_parts()
                 if message[0] != b"smessage":
                     self._interrupted.set()
             elif not self._subscriptions.is_end_refused(server, message):
                 return message
 
-    async def _wake_for_lost(self) -> None:
-        while self._waiters.wake_for_lost():
+    async def _wake_parts(self) -> None:
+        while self._waiters.wake_part():
             await asyncio.sleep(0)
 
     async def _on_reader_done(self, server: str) -> None:

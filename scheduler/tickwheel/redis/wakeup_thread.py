@@ -20,7 +20,8 @@ from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.pools import ConnectionPools, read_answer
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
-from tickwheel.redis.wait_list import SWEEP_S, WaiterHandle, WaitList
+from tickwheel.redis.wait_list import SWEEP_S, WaitList
+from tickwheel.redis.waiter_handle import WaiterHandle
 
 
 class ThreadWaiter(WaiterHandle):
@@ -185,7 +186,7 @@ class WakeupThread:
                     self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
                 self._end_idle()
-                self._wake_for_lost()
+                self._wake_parts()
         finally:
             for connection in self._connections.values():
                 connection.disconnect()
@@ -272,10 +273,10 @@ class WakeupThread:
                 self._subscriptions.on_redirect(server, message)
             elif not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
-                self._wake_for_lost()
+                self._wake_parts()
             elif not self._subscriptions.is_end_refused(server, message):
                 raise message
 
-    def _wake_for_lost(self) -> None:
-        while self._waiters.wake_for_lost():
+    def _wake_parts(self) -> None:
+        while self._waiters.wake_part():
             pass
