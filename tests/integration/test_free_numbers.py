@@ -10,11 +10,19 @@ import pytest
 
 from tests.integration.service_namespace import open_namespace
 from tests.support.command_stats import calls_of
+from tests.support.held_plan import HeldPlan
 from tickwheel import Tickwheel, TickwheelError, limits
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations import queues
-from tickwheel.operations.removal.queue_numbers import placeholder_name, placeholder_settings, prepare_number
+from tickwheel.operations.removal import queue_numbers
+from tickwheel.operations.removal.queue_numbers import (
+    numbers_in_history,
+    placeholder_name,
+    placeholder_settings,
+    prepare_number,
+)
 from tickwheel.operations.removal.queue_pages import PAGE_ROWS
+from tickwheel.plan import Round
 from tickwheel.service.namespaces import Namespace
 from tickwheel.storage.keys import namespace_key, queues_key
 from tickwheel.testing import PrivateServer
@@ -87,6 +95,56 @@ def test_a_search_reads_pages_and_decodes_no_existing_queue(
     assert tickwheel.create_queue("new").config().number == existing + 1
     assert 1 < calls_of(server, "hscan") - before <= 9
     assert set(decoded) == {"new"}
+
+
+def reads_pages(step: Any) -> bool:
+    """Return whether a step of a plan reads a page of rows."""
+    return isinstance(step, Round) and any(
+        request.command and request.command[0] == "HSCAN" for request in step.requests
+    )
+
+
+def test_the_events_of_a_queue_that_is_deleted_during_the_search_are_removed(
+    tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", 2)
+    for name in ("deleted", "old"):
+        tickwheel.create_queue(name)
+    tickwheel.queue("deleted").enqueue(id="m")
+    tickwheel.delete_queue("deleted", purge=True)
+    creation = HeldPlan(tickwheel, queues.create(tickwheel._context, "new", {}))
+    assert creation.run_until(reads_pages)
+    tickwheel.queue("old").enqueue(id="m")
+    tickwheel.delete_queue("old", purge=True)
+    assert set(tickwheel._run(numbers_in_history(tickwheel._context))) == {1, 2}
+    number = creation.finish().number
+    assert number not in tickwheel._run(numbers_in_history(tickwheel._context))
+
+
+def test_a_number_without_events_is_preferred(
+    tickwheel: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tickwheel.create_queue("old").enqueue(id="m")
+    tickwheel.delete_queue("old", purge=True)
+    for number in (2, 3):
+        stored = struct.pack(">I4sH", 1, b"uid_", number) + placeholder_settings()
+        server.hset(queues_key(NAMESPACE), placeholder_name(number, b"uid_"), stored)
+    monkeypatch.setattr(limits, "QUEUES_MAX", 3)
+    server.hset(namespace_key(NAMESPACE), mapping={"queue_numbers": 3, "deleted_queues": 3})
+    assert {tickwheel.create_queue(name).config().number for name in "ab"} == {2, 3}
+    assert set(tickwheel._run(numbers_in_history(tickwheel._context))) == {1}
+    assert tickwheel.create_queue("c").config().number == 1
+    assert not tickwheel._run(numbers_in_history(tickwheel._context))
+
+
+def test_a_search_ends_when_it_has_read_many_placeholders(
+    tickwheel: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_numbers, "_READ_MAX", PAGE_ROWS)
+    give_all_numbers(server, monkeypatch, 0, 8 * PAGE_ROWS)
+    before = calls_of(server, "hscan")
+    tickwheel.create_queue("new")
+    assert calls_of(server, "hscan") - before <= 4
 
 
 def test_several_processes_find_different_numbers(

@@ -44,6 +44,8 @@ _PLACEHOLDERS = "deleted.*"
 _PLACEHOLDER = re.compile(rb"deleted\.[0-9]{1,5}\.[0-9a-f]{8}")
 # Numbers that a search finds. Further calls take them without a search.
 _ENOUGH = 100
+# Placeholders among which a search prefers those without events in the history.
+_READ_MAX = 5_000
 # The pause of a call while another call of the process searches for numbers.
 _SEARCH_PAUSE_S = 0.05
 # Rows that are decoded without a pause. This takes about 0.5 ms. In a service, a call of another client waits for
@@ -215,18 +217,29 @@ def _search_numbers(context: NamespaceContext, charge: Callable[[int], None]) ->
 def _find_numbers(context: NamespaceContext, charge: Callable[[int], None]) -> Plan[list[FreeNumber]]:
     """Return numbers of deleted queues in a random order, so that several processes rarely begin with the same one.
 
-    Numbers without events are preferred: the search ends when it has found `_ENOUGH` of them.
+    Numbers without events are preferred. A placeholder appears after the last event of its queue. So the history is
+    read after the placeholders: before them, it could lack events of a queue that is deleted during the search.
     """
-    last_ids = {} if context.history >= RELAYED else (yield from numbers_in_history(context, charge))
-    found: list[FreeNumber] = []
-    with_events: list[FreeNumber] = []
+    has_events = context.history < RELAYED
+    placeholders = yield from _read_placeholders(context, _READ_MAX if has_events else _ENOUGH, charge)
+    last_ids = (yield from numbers_in_history(context, charge)) if has_events and placeholders else {}
+    chosen = [item for item in placeholders if item[0] not in last_ids] or placeholders
+    return [
+        FreeNumber(name.decode(), last_ids.get(number, {}))
+        for number, name in random.sample(chosen, min(len(chosen), _ENOUGH))
+    ]
+
+
+def _read_placeholders(
+    context: NamespaceContext, enough: int, charge: Callable[[int], None]
+) -> Plan[list[tuple[int, bytes]]]:
+    """Return the numbers of deleted queues with the names of their placeholders: all, or at least ``enough``."""
+    placeholders: dict[int, bytes] = {}
     pages = QueuePages(context, match=_PLACEHOLDERS)
-    while not pages.ended and len(found) < _ENOUGH:
+    while not pages.ended and len(placeholders) < enough:
         page = yield from pages.next()
         charge(PAGE_ROWS // limits.ROWS_OF_A_MESSAGE)
         for name, stored in page:
             if _PLACEHOLDER.fullmatch(name) and (identity := placeholder_identity(stored)) is not None:
-                free = FreeNumber(name.decode(), last_ids.get(identity[0], {}))
-                (with_events if free.last_ids else found).append(free)
-    found = found or with_events
-    return random.sample(found, min(len(found), _ENOUGH))
+                placeholders[identity[0]] = name
+    return list(placeholders.items())
