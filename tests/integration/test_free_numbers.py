@@ -22,7 +22,6 @@ from tickwheel.operations.removal.queue_numbers import (
     prepare_number,
 )
 from tickwheel.operations.removal.queue_pages import PAGE_ROWS
-from tickwheel.plan import Round
 from tickwheel.service.namespaces import Namespace
 from tickwheel.storage.keys import namespace_key, queues_key
 from tickwheel.testing import PrivateServer
@@ -97,13 +96,6 @@ def test_a_search_reads_pages_and_decodes_no_existing_queue(
     assert set(decoded) == {"new"}
 
 
-def reads_pages(step: Any) -> bool:
-    """Return whether a step of a plan reads a page of rows."""
-    return isinstance(step, Round) and any(
-        request.command and request.command[0] == "HSCAN" for request in step.requests
-    )
-
-
 def test_the_events_of_a_queue_that_is_deleted_during_the_search_are_removed(
     tickwheel: Tickwheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +105,7 @@ def test_the_events_of_a_queue_that_is_deleted_during_the_search_are_removed(
     tickwheel.queue("deleted").enqueue(id="m")
     tickwheel.delete_queue("deleted", purge=True)
     creation = HeldPlan(tickwheel, queues.create(tickwheel._context, "new", {}))
-    assert creation.run_until(reads_pages)
+    assert creation.run_until_command("HSCAN")
     tickwheel.queue("old").enqueue(id="m")
     tickwheel.delete_queue("old", purge=True)
     assert set(tickwheel._run(numbers_in_history(tickwheel._context))) == {1, 2}

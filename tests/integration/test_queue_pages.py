@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tests.support.command_stats import calls_of
+from tests.support.held_plan import HeldPlan
 from tickwheel import Tickwheel
 from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.queues import list_queues
 from tickwheel.operations.removal.delete_namespace import delete_namespace
 from tickwheel.operations.removal.queue_pages import PAGE_ROWS
 from tickwheel.storage.keys import queues_key
@@ -18,6 +20,8 @@ pytestmark = pytest.mark.integration
 NAMESPACE = "queue-pages"
 PAGES = 8
 QUEUES = PAGES * PAGE_ROWS
+# Almost certainly, some of their placeholders have a place in the first half of the pages.
+DELETED = 40
 
 
 @pytest.fixture
@@ -39,6 +43,24 @@ def test_a_list_reads_pages(tickwheel: Tickwheel, server: Any) -> None:
     assert whole == 0
     # Two buckets of the hash table can be empty or have several rows, so pages differ in size.
     assert PAGES // 2 <= pages <= 2 * PAGES + 1
+
+
+def test_a_list_is_read_once_if_queues_are_deleted_meanwhile(tickwheel: Tickwheel, server: Any) -> None:
+    pages = -calls_of(server, "hscan")
+    tickwheel.queues()
+    pages += (before := calls_of(server, "hscan"))
+    tickwheel._context.configs.clear()
+    held = HeldPlan(tickwheel, list_queues(tickwheel._context))
+    for _ in range(PAGES // 2):
+        assert held.run_until_command("HSCAN")
+        assert held.run_steps(1)
+    assert held.run_until_command("HSCAN")
+    names = {f"q{n}" for n in range(1, QUEUES + 1)}
+    deleted = sorted(names - tickwheel._context.configs.keys())[:DELETED]
+    for name in deleted:
+        tickwheel.delete_queue(name)
+    assert held.finish().keys() == names - set(deleted)
+    assert calls_of(server, "hscan") - before < 1.5 * pages
 
 
 def test_the_deletion_of_a_namespace_reads_pages_and_decodes_no_configuration(

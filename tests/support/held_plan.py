@@ -27,6 +27,10 @@ class HeldPlan:
         """Run the steps before the first one that calls this script. Return False if the plan has ended."""
         return self.run_until(lambda step: name in scripts_of(step))
 
+    def run_until_command(self, name: str) -> bool:
+        """Run the steps before the first one that sends this command. Return False if the plan has ended."""
+        return self.run_until(lambda step: name in commands_of(step))
+
     def run_steps(self, count: int) -> bool:
         """Run this many steps. Return False if the plan has ended."""
         left = iter(range(count))
@@ -53,6 +57,11 @@ class HeldPlan:
 def scripts_of(step: Any) -> list[str]:
     """Return the names of the scripts that the step calls."""
     return [request.call.script.name for request in step.requests if request.call] if isinstance(step, Round) else []
+
+
+def commands_of(step: Any) -> list[Any]:
+    """Return the names of the plain commands that the step sends."""
+    return [request.command[0] for request in step.requests if request.command] if isinstance(step, Round) else []
 
 
 def _one(step: Any) -> Plan[Any]:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from tickwheel import limits
 from tickwheel.errors import NamespaceGone
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.queues import list_queues
-from tickwheel.plan import Pause, Reply, Round
-from tickwheel.service.queue_handlers import SerializedAnswer, _serialize_queues
+from tickwheel.operations.removal import queue_numbers
+from tickwheel.plan import Pause, Reply, Request, Round
+from tickwheel.runtime.log_throttle import LogThrottle
+from tickwheel.service.queue_handlers import SerializedAnswer, _ListCost, _serialize_queues
 from tickwheel.v1.queue_service_pb2 import ListQueuesResponse
 
 pytestmark = pytest.mark.unit
@@ -21,10 +24,17 @@ ROWS, PAGE = 1_000, 100
 
 
 def run(
-    is_wanted: Callable[[str], bool], pages: Iterable[list[bytes]], length: int = ROWS, shards: int = 1
+    is_wanted: Callable[[str], bool],
+    pages: Iterable[list[bytes]],
+    length: int = ROWS,
+    shards: int = 1,
+    placeholders: Iterable[object] = (),
+    begin: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, QueueConfig], list[int]]:
     """Run the plan of `list_queues` with these pages. An empty page is the last one of a list. Return the result of the
     plan, and for each part between two pauses or requests, how many names were checked.
+
+    ``placeholders``: the counter at the start of the list and after each page; otherwise there is none.
     """
     context, asked = NamespaceContext("tw"), [0]
 
@@ -32,20 +42,26 @@ def run(
         asked[-1] += 1
         return is_wanted(name)
 
-    plan, left = list_queues(context, count), iter(pages)
+    def answer(request: Request) -> object:
+        match request.command:
+            case ("HSCAN", *_):
+                page = next(left)
+                return [b"7" if page else b"0", page]
+            case ("HLEN", _):
+                return length
+            case ("HGET", _, "shards"):
+                return b"%d" % shards
+            case ("HGET", _, "deleted_queues"):
+                return next(counter, None)
+        raise AssertionError(request)
+
+    plan, left, counter = list_queues(context, count, begin), iter(pages), iter(placeholders)
     try:
         step = plan.send(None)
         while True:
             asked.append(0)
             if isinstance(step, Round):
-                assert [request.command and request.command[0] for request in step.requests] == [
-                    "HSCAN",
-                    "HLEN",
-                    "HGET",
-                ]
-                page = next(left)
-                cursor = b"7" if page else b"0"
-                step = plan.send([Reply([cursor, page]), Reply(length), Reply(b"%d" % shards)])
+                step = plan.send([Reply(answer(request)) for request in step.requests])
             else:
                 assert isinstance(step, Pause)
                 step = plan.send(None)
@@ -87,10 +103,34 @@ def test_all_pages_are_read_another_time_if_they_lack_rows() -> None:
     assert len(configs) == ROWS
 
 
-def test_a_list_ends_if_other_programs_change_the_rows_all_the_time() -> None:
-    pages = pages_of(QueueConfig().to_bytes())
-    configs, _ = run(lambda _: True, pages * 3, ROWS + 1)
+@pytest.mark.parametrize("counter", [[b"5", b"6"], [b"5", b"5", b"6"], [b"5"] * (len(pages_of(b"")) - 1) + [b"6"]])
+def test_the_pages_are_not_read_another_time_for_a_row_that_a_deletion_has_replaced(counter: list[bytes]) -> None:
+    counter += counter[-1:] * len(pages_of(b""))
+    configs, _ = run(lambda _: True, pages_of(QueueConfig().to_bytes()), ROWS + 1, placeholders=counter)
     assert len(configs) == ROWS
+
+
+@pytest.mark.parametrize("counter", [None, b"5", b"damaged", b"9" * 5_000])
+def test_a_list_ends_and_a_warning_is_logged_if_rows_are_missing_each_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, counter: object
+) -> None:
+    monkeypatch.setattr(queue_numbers, "_log_throttle", LogThrottle())
+    pages = pages_of(QueueConfig().to_bytes())
+    for _ in range(2):
+        configs, _ = run(lambda _: True, pages * 3, ROWS + 1, placeholders=[counter] * (3 * len(pages) + 3))
+        assert len(configs) == ROWS
+    assert [record.levelname for record in caplog.records if "may be incomplete" in record.message] == ["WARNING"]
+
+
+def test_rows_that_are_read_another_time_cost_nothing_more() -> None:
+    all_pages = pages_of(QueueConfig().to_bytes())
+    cost = _ListCost(lambda name: True)
+    run(cost.is_permitted, [*all_pages[:3], [], *all_pages], begin=cost.begin)
+    assert cost.messages == ROWS // limits.ROWS_OF_A_MESSAGE + ROWS // limits.QUEUES_OF_A_MESSAGE
+    cost.begin()
+    for n in range(3 * PAGE):
+        cost.is_permitted(f"q{n}")
+    assert cost.messages == ROWS // limits.ROWS_OF_A_MESSAGE + ROWS // limits.QUEUES_OF_A_MESSAGE
 
 
 def test_no_part_of_a_list_is_returned_if_the_namespace_is_gone() -> None:
@@ -102,7 +142,7 @@ def test_a_broken_cursor_ends_the_list() -> None:
     plan = list_queues(NamespaceContext("tw"))
     plan.send(None)
     with pytest.raises(TypeError, match="cursor"):
-        plan.send([Reply([b"", []]), Reply(0), Reply(b"1")])
+        plan.send([Reply(0), Reply(None), Reply([b"", []]), Reply(b"1"), Reply(0), Reply(None)])
 
 
 def test_the_parts_of_an_answer_are_the_whole_answer() -> None:

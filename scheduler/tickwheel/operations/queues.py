@@ -25,6 +25,7 @@ from tickwheel.operations.removal.queue_numbers import (
     QueueRows,
     charge_nobody,
     decode_rows,
+    log_missed,
     log_unreadable,
     prepare_number,
 )
@@ -126,10 +127,16 @@ def set_blocks(context: NamespaceContext, queue: str, enqueue: bool | None, dequ
 
 
 def list_queues(
-    context: NamespaceContext, is_wanted: Callable[[str], bool] = lambda _: True
+    context: NamespaceContext,
+    is_wanted: Callable[[str], bool] = lambda _: True,
+    begin: Callable[[], None] = lambda: None,
 ) -> Plan[dict[str, QueueConfig]]:
-    """Return the configuration of every queue of the namespace whose name is wanted, by name. Raises NamespaceGone."""
+    """Return the configuration of every queue of the namespace whose name is wanted, by name. Raises NamespaceGone.
+
+    ``begin`` is called before all rows are read, also if they are read another time.
+    """
     for _ in range(_LISTS_MAX):
+        begin()
         configs: dict[str, QueueConfig] = {}
         sorted_names: list[list[str]] = []
         pages = QueuePages(context, must_exist=True)
@@ -143,6 +150,8 @@ def list_queues(
             configs.update(existing)
         if not pages.has_missed_rows:
             break
+    else:
+        log_missed(context)
     log_unreadable(context, rows)
     listed: dict[str, QueueConfig] = {}
     for n, name in enumerate(merge(*sorted_names)):

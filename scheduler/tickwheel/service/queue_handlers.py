@@ -1,5 +1,6 @@
 """The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
+from collections.abc import Callable
 from typing import Final
 
 from tickwheel import limits
@@ -44,6 +45,32 @@ class SerializedAnswer:
     def SerializeToString(self) -> bytes:  # the name that messages of protobuf have
         """Return the bytes of the answer."""
         return b"".join(self.parts)
+
+
+class _ListCost:
+    """What a list of queues costs. Rows that are read another time cost nothing more."""
+
+    def __init__(self, is_permitted: Callable[[str], bool]) -> None:
+        self._is_permitted = is_permitted
+        # The rows that were read, and those that the caller may see.
+        self._rows = self._permitted = 0
+        self._earlier = 0
+
+    @property
+    def messages(self) -> int:
+        """The cost in messages: that of the longest reading of the rows."""
+        now = self._rows // limits.ROWS_OF_A_MESSAGE + self._permitted // limits.QUEUES_OF_A_MESSAGE
+        return max(self._earlier, now)
+
+    def begin(self) -> None:
+        """Begin to read all rows, the first or another time."""
+        self._earlier, self._rows, self._permitted = self.messages, 0, 0
+
+    def is_permitted(self, queue: str) -> bool:
+        """Count a row, and return whether the caller may see it."""
+        self._rows += 1
+        self._permitted += (is_one := self._is_permitted(queue))
+        return is_one
 
 
 class QueueHandlers:
@@ -93,20 +120,11 @@ class QueueHandlers:
 
     async def list_queues(self, request: admin.ListQueuesRequest) -> SerializedAnswer:
         namespace = await resolve_namespace(self.namespaces, request)
-        # The queues of the namespace, and those of the answer.
-        rows = permitted = 0
-
-        def is_permitted(queue: str) -> bool:
-            nonlocal rows, permitted
-            rows += 1
-            permitted += (is_one := has_role(Role.READ, request, queue))
-            return is_one
-
+        cost = _ListCost(lambda queue: has_role(Role.READ, request, queue))
         try:
-            listed = await namespace.run(queues.list_queues(namespace.context, is_permitted))
+            listed = await namespace.run(queues.list_queues(namespace.context, cost.is_permitted, cost.begin))
         finally:
-            cost = rows // limits.ROWS_OF_A_MESSAGE + permitted // limits.QUEUES_OF_A_MESSAGE
-            CALL.get()[0].quota.charge(cost)
+            CALL.get()[0].quota.charge(cost.messages)
         answer = SerializedAnswer()
         await append_all(answer.parts, iter_chunks(list(listed.items()), _QUEUES_AT_ONCE), _serialize_queues, 1)
         return answer

@@ -145,6 +145,15 @@ def log_unreadable(context: NamespaceContext, rows: QueueRows) -> None:
         )
 
 
+def log_missed(context: NamespaceContext) -> None:
+    """Log a warning that a list of queues may be incomplete, at most twice a minute."""
+    _log.log(
+        _log_throttle.level(f"list of {context.namespace}"),
+        "namespace %s: a list of queues may be incomplete: rows were missing each time it was read",
+        context.namespace,
+    )
+
+
 def numbers_in_history(
     context: NamespaceContext, charge: Callable[[int], None] = charge_nobody
 ) -> Plan[dict[int, dict[int, bytes]]]:
