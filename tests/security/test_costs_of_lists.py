@@ -85,11 +85,21 @@ def test_a_list_is_charged_after_the_call_also_if_the_call_ends_before_its_answe
         assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
 
 
+@pytest.mark.parametrize(
+    ("method", "fields", "cost"),
+    [("CreateQueue", {}, 1), ("Enqueue", {"message": {}}, 1), ("EnqueueBatch", {"messages": [{}, {}]}, 2)],
+    ids=["create", "auto-create", "auto-create-of-a-batch"],
+)
 def test_a_search_for_the_number_of_a_deleted_queue_is_charged(
-    server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: PrivateServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    fields: dict[str, Any],
+    cost: int,
 ) -> None:
     rate = 'namespaces = ["*"]\nmessages_per_second = 1\nburst = 1_000\n'
-    tokens = write_token_file(tmp_path, entry(CREATOR, '["admin"]', 'queues = ["*"]\n' + rate))
+    tokens = write_token_file(tmp_path, entry(CREATOR, '["admin", "produce"]', 'queues = ["*"]\n' + rate))
     with Tickwheel(server.url, namespace=NAMESPACE, existing=True, drive=False) as tickwheel:
         tickwheel.create_queue("deleted")
         tickwheel.delete_queue("deleted")
@@ -100,9 +110,9 @@ def test_a_search_for_the_number_of_a_deleted_queue_is_charged(
             assert bucket is not None
             caller.call("GetQueue", namespace=NAMESPACE, queue="q0")
             level, at = bucket._level, bucket._updated_at
-            caller.call("CreateQueue", namespace=NAMESPACE, queue="new")
-        tickwheel.delete_queue("new")
-    cost = 1 + PAGE_ROWS // limits.ROWS_OF_A_MESSAGE
+            caller.call(method, namespace=NAMESPACE, queue="new", **fields)
+        tickwheel.delete_queue("new", purge=True)
+    cost += PAGE_ROWS // limits.ROWS_OF_A_MESSAGE
     assert level - bucket._level == pytest.approx(cost - (bucket._updated_at - at))
 
 

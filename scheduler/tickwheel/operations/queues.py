@@ -41,10 +41,14 @@ _LISTS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class CreationLimit:
-    """The limit of auto-create for a token: at most ``queues`` queues that exist were created for it."""
+    """The limit of auto-create for a token: at most ``queues`` queues that exist were created for it.
+
+    ``charge`` charges the token: see `prepare_number`.
+    """
 
     token: str
     queues: int
+    charge: Callable[[int], None] = charge_nobody
 
 
 def create(
@@ -98,7 +102,7 @@ def ensure(context: NamespaceContext, queue: str, limit: CreationLimit | None = 
             f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues"
             f" automatically; call create_queue({queue!r}) first"
         )
-    yield from _create(context, queue, QueueConfig(), limit)
+    yield from _create(context, queue, QueueConfig(), limit, charge_nobody if limit is None else limit.charge)
     return (yield from publish_config(context, queue))
 
 

@@ -128,7 +128,7 @@ CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, R
 def creation_limit() -> CreationLimit | None:
     """Return the limit of auto-create for the caller of the current call; None without tokens."""
     caller, _ = CALL.get()
-    return CreationLimit(caller.name, caller.auto_created_queues) if caller.digest else None
+    return CreationLimit(caller.name, caller.auto_created_queues, caller.quota.charge) if caller.digest else None
 
 
 class TokenStore:
