@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault import worker_app
+from tests.fault import celery_lease_app, worker_app
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker, WorkerDeployment, deploy_workers, is_process
 from tests.integration.service_thread import ServiceThread
@@ -247,3 +247,29 @@ def test_processes_that_end_with_code_0_are_restarted_after_pauses_that_the_log_
         flag.unlink()
         deployment.wait_for_state(deployment.send(worker_app.double, 2), "completed")
         assert worker.stop(30) == 0
+
+
+def test_a_worker_that_stops_while_it_stores_the_result_of_a_moved_task_does_not_run_the_task_again(
+    deployment: WorkerDeployment,
+) -> None:
+    app = celery_lease_app.app
+    app.move(url=deployment.url, namespace=deployment.namespace)
+    app.route("orders.succeed", to="tickwheel")
+    sent = celery_lease_app.succeed.delay()
+    app.close()
+    environment = {"RESULT_BACKEND": "redis://127.0.0.1:1"}
+    worker = Worker(
+        deployment.url,
+        deployment.namespace,
+        deployment.folder,
+        *("--drain", "10s"),
+        app="tests.fault.celery_lease_app:app",
+        **environment,
+    )
+    with worker:
+        eventually(lambda: "cannot store the result of call" in worker.log, f"the task has succeeded\n{worker.log}", 30)
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(30)
+    message = deployment.tickwheel.queue("celery").get(sent.id)
+    assert (message.state, message.attempt) == ("errored", 1)
+    assert str(message.error).startswith("the task succeeded, but its result was not stored")

@@ -111,6 +111,18 @@ def test_a_task_that_succeeded_is_not_called_failed_if_its_result_cannot_be_stor
     assert celery.AsyncResult(sent.id).state == (states.FAILURE if is_back else states.PENDING)
 
 
+@pytest.mark.parametrize("stops_after", [0, 3])
+def test_the_result_of_a_task_is_stored_once_more_when_the_process_stops_and_the_task_does_not_run_again(
+    celery: Any, app: TaskApp, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch, stops_after: int
+) -> None:
+    monkeypatch.setattr(result_store, "_LAST_PAUSE_S", 0.01)
+    celery.tasks["add"].delay(1, 2)
+    outage = Outage(celery.backend, monkeypatch, states.SUCCESS)
+    monkeypatch.setattr(app, "_is_stopping", lambda: 100 - outage.times > stops_after)
+    [outcome] = tasks.run_due()
+    assert (outcome.error, outcome.final, 100 - outage.times) == (NOT_STORED, True, stops_after + 2)
+
+
 def test_a_retry_with_other_arguments_is_logged_like_an_error_of_the_task(
     celery: Any, app: TaskApp, tickwheel_tasks: Callable[[TaskApp], TaskTester], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -204,7 +204,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
         call = _CurrentCall(message.id, request["retries"], decode_json(body)[:2], request, message.attempt < runs)
         token = _current_call.set(call)
         try:
-            value, info = _trace(tracer(), task, call)
+            value, info = _trace(tracer(), app, task, call)
         finally:
             _current_call.reset(token)
         return _finish(app, task, call, value, info)
@@ -212,7 +212,7 @@ def _make_function(celery: Any, app: TaskApp, task: Any, celery_names: Mapping[s
     return run
 
 
-def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[Any, Any]:
+def _trace(tracer: Callable[..., Any], app: TaskApp, task: Any, call: _CurrentCall) -> tuple[Any, Any]:
     """Run the task, and return its value and the tracer's information about its end, which is None after a success.
 
     If the tracer does not catch the error, record it as the failure of the call, and raise it.
@@ -220,7 +220,7 @@ def _trace(tracer: Callable[..., Any], task: Any, call: _CurrentCall) -> tuple[A
     request = call.request
     soft_limit = task.soft_time_limit or task.app.conf.task_soft_time_limit
     ended: tuple[Any, ...] | None = None
-    repeat_storing(task.backend)
+    repeat_storing(task.backend, app._is_stopping)
     try:
         with (
             STOPPER.watch(task, current()),

@@ -73,6 +73,8 @@ class TaskApp:
         self._start_checks: list[Callable[[bool], None]] = []
         # Declares a queue that only the command line of a worker names. None: such a queue is an error.
         self._declare_queue: Callable[[str], None] | None = None
+        # Returns whether the worker process that runs the tasks is stopping.
+        self._is_stopping: Callable[[], bool] = lambda: False
         # Returns why the calls of a task of Celery go to Celery whatever their route is; None if the route decides.
         self._why_task_stays: Callable[[str], str | None] = lambda task: None
         if url is None and data_dir is None:

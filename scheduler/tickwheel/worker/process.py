@@ -126,6 +126,7 @@ def _load_and_work(
             app = import_app(config.app)
         # If the server is embedded, the supervisor drives its wheel.
         app.move(**cast(WhereOptions, {**config.client_options, **timeout_option(config, app.where), "drive": False}))
+        app._is_stopping = stopping.is_set
         app._clients.current.must_exist = config.is_restart
         # The supervisor warns if nobody drives.
         app._clients.current.warns_undriven = False
