@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 from celery import signals, states
-from celery.exceptions import NotRegistered
+from celery.exceptions import NotRegistered, SoftTimeLimitExceeded
 
 from tests.support.celery_app import make_celery_app
 from tickwheel.celery import migrate, result_store
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks import TaskApp
+from tickwheel.tasks.exceptions import TimeLimitExceeded
 from tickwheel.testing.task_tester import TaskTester
 
 pytestmark = [
@@ -28,6 +29,8 @@ NO_ARGUMENTS = "[[], {}, {}]"
 class Outage:
     """Fails the calls of a result backend that store one of these states, ``times`` times."""
 
+    error: BaseException = ConnectionError("no backend")
+
     def __init__(self, backend: Any, monkeypatch: pytest.MonkeyPatch, *of: str, times: int = 100) -> None:
         self.states, self.times = of, times
         self._store = backend.store_result
@@ -36,7 +39,7 @@ class Outage:
     def _store_result(self, id_: str, result: Any, state: str, *args: Any, **options: Any) -> Any:
         if state in self.states and self.times:
             self.times -= 1
-            raise ConnectionError("no backend")
+            raise self.error
         return self._store(id_, result, state, *args, **options)
 
 
@@ -121,6 +124,42 @@ def test_the_result_of_a_task_is_stored_once_more_when_the_process_stops_and_the
     monkeypatch.setattr(app, "_is_stopping", lambda: 100 - outage.times > stops_after)
     [outcome] = tasks.run_due()
     assert (outcome.error, outcome.final, 100 - outage.times) == (NOT_STORED, True, stops_after + 2)
+
+
+@pytest.mark.usefixtures("no_repetition")
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [
+        (states.SUCCESS, TimeLimitExceeded()),
+        # The tracer stores the error of the backend in place of the result.
+        (states.FAILURE, TimeLimitExceeded()),
+        (states.FAILURE, SoftTimeLimitExceeded()),
+    ],
+    ids=["result", "error of the backend", "soft"],
+)
+def test_a_time_limit_that_ends_while_the_result_is_stored_is_not_called_a_failure_of_the_task(
+    celery: Any, tasks: TaskTester, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
+) -> None:
+    sent = celery.tasks["add"].delay(1, 2)
+    Outage(celery.backend, monkeypatch, states.SUCCESS)
+    Outage(celery.backend, monkeypatch, failing, times=1).error = error
+    [outcome] = tasks.run_due()
+    assert str(outcome.error).startswith(f"the task succeeded, but its result was not stored: {type(error).__name__}")
+    assert (outcome.final, sent.state) == (True, states.PENDING)
+
+
+def test_a_handler_that_exceeds_the_time_limit_is_not_called_a_result_that_was_not_stored(
+    celery: Any, tasks: TaskTester
+) -> None:
+    def on_success(**_: Any) -> None:
+        raise TimeLimitExceeded
+
+    signals.task_success.connect(on_success)
+    sent = celery.tasks["add"].delay(1, 2)
+    [outcome] = tasks.run_due()
+    assert str(outcome.error).startswith("TimeLimitExceeded")
+    # Celery does not replace a result.
+    assert (outcome.final, sent.state) == (True, states.SUCCESS)
 
 
 def test_a_retry_with_other_arguments_is_logged_like_an_error_of_the_task(

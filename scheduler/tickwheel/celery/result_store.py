@@ -26,32 +26,35 @@ _LAST_PAUSE_S: Final = 1.0
 _TICK_S: Final = 0.1
 
 
-def repeat_storing(backend: Any, is_stopping: Callable[[], bool]) -> None:
+def repeat_storing(backend: Any, is_stopping: Callable[[], bool], on_stored: Callable[[str], None]) -> None:
     """Let a result backend repeat its method ``mark_as_done`` while the backend cannot be reached.
 
-    ``is_stopping`` returns whether the process stops.
+    ``is_stopping`` returns whether the process stops. ``on_stored`` is called with the id of a call whose result the
+    backend has accepted.
 
     Inside Celery's tracer, so that the handlers and signals of a success follow as usual. Otherwise the tracer would
     store an error in place of the result when the backend answers again.
     """
     if isinstance(vars(backend).get("mark_as_done"), _RepeatedStore):
         return
-    backend.mark_as_done = _RepeatedStore(backend, is_stopping)
+    backend.mark_as_done = _RepeatedStore(backend, is_stopping, on_stored)
 
 
 class _RepeatedStore:
     """The method ``mark_as_done`` of one backend, with repetition."""
 
-    def __init__(self, backend: Any, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, backend: Any, is_stopping: Callable[[], bool], on_stored: Callable[[str], None]) -> None:
         self._backend = backend
         self._store = backend.mark_as_done
         self._is_stopping = is_stopping
+        self._on_stored = on_stored
 
     def __call__(self, task_id: str, *args: Any, **options: Any) -> Any:
         ends_at, pause_s, is_last = time.monotonic() + REPEAT_S, _PAUSE_S, False
         while True:
             try:
-                return self._store(task_id, *args, **options)
+                value = self._store(task_id, *args, **options)
+                break
             except Exception as error:
                 if is_last or not self._is_outage(error) or time.monotonic() + pause_s > ends_at:
                     raise
@@ -66,6 +69,8 @@ class _RepeatedStore:
                     # The task has ended within its limit. What failed is the storing.
                     raise error from None
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        self._on_stored(task_id)
+        return value
 
     def _pause(self, seconds: float) -> bool:
         """Wait before the next attempt. Return whether the process stops, so that this attempt is the last one."""

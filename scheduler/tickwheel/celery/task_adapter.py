@@ -66,7 +66,7 @@ class _CurrentCall:
 
     ``may_run_again`` is False in the last run that the task allows. ``retry_at`` is the time of the retry that the task
     has requested, or None, and ``refusal`` is the error of a retry that was refused. ``has_succeeded`` is True when the
-    run has ended, and the task has raised no error.
+    run has ended, and the task has raised no error. ``is_stored`` is True when its result is stored.
     """
 
     id: str
@@ -77,6 +77,11 @@ class _CurrentCall:
     retry_at: datetime | None = None
     refusal: InvalidArgument | None = None
     has_succeeded: bool = False
+    is_stored: bool = False
+
+    @property
+    def has_lost_result(self) -> bool:
+        return self.has_succeeded and not self.is_stored
 
 
 _current_call: ContextVar[_CurrentCall | None] = ContextVar("tickwheel_celery_call", default=None)
@@ -220,7 +225,7 @@ def _trace(tracer: Callable[..., Any], app: TaskApp, task: Any, call: _CurrentCa
     request = call.request
     soft_limit = task.soft_time_limit or task.app.conf.task_soft_time_limit
     ended: tuple[Any, ...] | None = None
-    repeat_storing(task.backend, app._is_stopping)
+    repeat_storing(task.backend, app._is_stopping, _note_stored)
     try:
         with (
             STOPPER.watch(task, current()),
@@ -229,6 +234,8 @@ def _trace(tracer: Callable[..., Any], app: TaskApp, task: Any, call: _CurrentCa
             ended = tracer(call.id, request["args"], request["kwargs"], request)
     except SoftTimeLimitExceeded as error:
         # The tracer catches this error in the task. If it has returned, the task was over just in time.
+        if ended is None and call.has_lost_result:
+            raise _result_not_stored(error) from error
         if ended is None:
             record_failure(task, request, error)
             raise
@@ -237,6 +244,9 @@ def _trace(tracer: Callable[..., Any], app: TaskApp, task: Any, call: _CurrentCa
         raise Skip from None
     except TimeLimitExceeded as error:
         timeout_error = CeleryTimeLimitExceeded(current().task.time_limit.total_seconds())
+        if call.has_lost_result:
+            # The task has ended within its limit. What failed is the storing.
+            raise _result_not_stored(timeout_error) from error
         record_failure(task, request, timeout_error, call_handlers=True)
         raise timeout_error from error
     except CeleryReject as error:
@@ -264,6 +274,11 @@ def _note_success(task_id: object = None, state: object = None, **_: Any) -> Non
     # The tracer sends the state of the task itself, whatever happened to its result.
     if state == states.SUCCESS and is_running(task_id):
         cast(_CurrentCall, _current_call.get()).has_succeeded = True
+
+
+def _note_stored(task_id: str) -> None:
+    if is_running(task_id):
+        cast(_CurrentCall, _current_call.get()).is_stored = True
 
 
 signals.task_postrun.connect(_note_success, weak=False)
