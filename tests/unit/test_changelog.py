@@ -28,3 +28,7 @@ def test_every_entry_consists_of_whole_sentences() -> None:
 def test_no_sentence_occurs_twice() -> None:
     sentences = Counter(sentence for entry in ENTRIES for sentence in re.split(r"(?<=\.) ", entry))
     assert [sentence for sentence, count in sentences.items() if count > 1 and len(sentence) > 60] == []
+
+
+def test_no_paragraph_becomes_part_of_the_entry_before_it() -> None:
+    assert re.findall(r"(?m)^(?:- |  ).*\n(?=\w)", TEXT) == []
