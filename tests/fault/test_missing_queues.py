@@ -47,3 +47,22 @@ def test_the_missing_queues_are_created_when_the_server_has_memory(
         eventually(lambda: len(tickwheel.queues()) == 3, "all queues are created", 10)
         stopping.set()
         assert tickwheel.queue("third").config().lease_ms == 7_000
+
+
+def test_a_queue_that_cannot_be_created_does_not_keep_the_others_from_being_created(
+    faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(missing_queues, "_RETRY_S", 0.01)
+    stopping = threading.Event()
+    with (
+        Tickwheel(faulty.url, namespace="conflicts") as tickwheel,
+        TaskApp(faulty.url, namespace="conflicts") as app,
+    ):
+        for name in ("first", "second"):
+            app.queue(name, exclusive_key="customer")
+        tickwheel.create_queue("first", exclusive_key="order")
+        missing_queues.create_later(app._clients.current, ["first", "second"], stopping)
+        eventually(lambda: len(tickwheel.queues()) == 2, "the second queue is created", 10)
+        stopping.set()
+    [line] = [record for record in caplog.records if record.name == "tickwheel.worker"]
+    assert line.message.startswith("cannot create queue 'first', and tries again: ")

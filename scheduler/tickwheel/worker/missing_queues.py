@@ -6,11 +6,11 @@ The process works on its other queues meanwhile, because this can empty the serv
 import logging
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
-from tickwheel.errors import OutOfMemory, TickwheelError
+from tickwheel.errors import OutOfMemory, TickwheelError, Unavailable
 from tickwheel.runtime.log_fields import log_fields
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.client_group import ClientGroup
 
@@ -47,8 +47,22 @@ def create_later(clients: ClientGroup, names: Sequence[str], stopping: threading
 
 
 def _create(clients: ClientGroup, names: list[str], stopping: threading.Event) -> None:
+    throttle = LogThrottle()
     while names and not stopping.wait(_RETRY_S):
-        # Other threads log that the server cannot be reached. The supervisor logs that a queue was created.
-        with suppress(TickwheelError):
-            clients.ensure_queue(names[0])
-            names.pop(0)
+        # A queue that cannot be created must not keep the others from being created.
+        names = [name for name in names if stopping.is_set() or not _is_created(clients, name, throttle)]
+
+
+def _is_created(clients: ClientGroup, name: str, throttle: LogThrottle) -> bool:
+    """Create or update the queue. Return False if this is not possible now."""
+    try:
+        clients.ensure_queue(name)
+    except (OutOfMemory, Unavailable):
+        # The start has logged the first, and other threads log that the server cannot be reached.
+        return False
+    except TickwheelError as error:
+        text = f"cannot create queue {name!r}, and tries again: {error}"
+        _log.log(throttle.level(text), "%s", text, extra=log_fields("queue not created", queue=name))
+        return False
+    # The supervisor logs that a queue was created.
+    return True
