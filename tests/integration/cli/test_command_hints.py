@@ -50,12 +50,18 @@ def test_a_route_of_a_task_that_stays_with_celery_has_a_warning(run: Run, write_
     )
     run("queue", "create", "jobs")
     set_route = ("route", "set", "--app", "staying_shop:app", "--to")
+    staying = run(*set_route, "tickwheel", "mail.send").stderr
+    assert "'mail.send': the route is stored, and has no effect for this task (written to " in staying
+    assert "go to tickwheel" not in staying
     assert (
         "'mail.send' stay with Celery whatever the route is: it has the rate_limit 10/m; to route it without this"
-        " setting, pass migrate(…, carries_over={'mail.send'})" in run(*set_route, "tickwheel", "mail.send").stderr
+        " setting, pass migrate(…, carries_over={'mail.send'})" in staying
     )
     assert "stay with Celery" not in run(*set_route, "celery", "mail.send").stderr
-    assert "stay with Celery" not in run(*set_route, "tickwheel", "mail.read").stderr
+    assert "has no effect for this task" in run(*set_route, "celery", "mail.send", "--share", "0.5").stderr
+    moved = run(*set_route, "tickwheel", "mail.read").stderr
+    assert "'mail.read': all calls go to tickwheel" in moved
+    assert "stay with Celery" not in moved
     warning = run(*set_route, "tickwheel", "mail.list").stderr
     assert "its queue cannot move" in warning
     assert "set another name: migrate(…, queues={'a:b': …})" in warning

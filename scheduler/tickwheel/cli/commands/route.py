@@ -87,7 +87,9 @@ def set_(
             with suppress(DataLoss):
                 known = list_routed_tasks(tickwheel)
         write(tickwheel, task, route)
-        _print_change(tickwheel, task, _describe(to, share))
+        has_no_effect = stays is not None and (route.to == "tickwheel" or route.share < 1)
+        effect = "the route is stored, and has no effect for this task" if has_no_effect else _describe(to, share)
+        _print_change(tickwheel, task, effect)
         if route.to == "tickwheel":
             warn_if_undriven(tickwheel)
     if task not in known:
@@ -95,7 +97,7 @@ def set_(
             f"Warning: {preview(task)} is a new route, whose name was not checked{suggest(task, known)}. To check that"
             " the task exists, name the TaskApp of the migration: --app MODULE:APP"
         )
-    if stays is not None and route.to == "tickwheel":
+    if has_no_effect:
         print_status(f"Warning: the calls of {preview(task)} stay with Celery whatever the route is: {stays}")
     if target.json:
         print_json({task: {"to": to, "share": share}})
