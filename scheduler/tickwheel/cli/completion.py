@@ -13,7 +13,7 @@ from io import StringIO
 import typer
 
 from tickwheel import Tickwheel
-from tickwheel.cli.target import Target
+from tickwheel.cli.target import AppTarget, Target, load_app_target
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.removal.purge import PURGE_STATES
 from tickwheel.storage.record import State
@@ -35,56 +35,62 @@ def complete_purged_state(incomplete: str) -> list[str]:
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of queues that begin with the text, if the command line or the environment has a URL."""
-    return _matching(_read(context, lambda tickwheel: [queue.name for queue in tickwheel.queues()]), incomplete)
+    names = _read(_target(context), lambda tickwheel: [queue.name for queue in tickwheel.queues()])
+    return _matching(names, incomplete)
 
 
 def complete_task(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of tasks that begin with the text: of those that have a route, and of the app of ``--app``.
 
-    The routes are read if the command line or the environment has a URL. The module of the app is imported, as by the
-    command itself.
+    The routes are those that the command itself uses: of the server and the namespace of the app, which is imported, or
+    else of the command line or the environment. They are read if there is a URL.
     """
     try:
         from tickwheel.tasks.celery_routes import list_routed_tasks
     except ModuleNotFoundError:
         # The command reports which extra it needs.
         return []
-    app: str | None = context.params.get("app")
-    return _matching({*_read(context, list_routed_tasks), *(() if app is None else _tasks_of(app))}, incomplete)
+    target, spec = _target(context), context.params.get("app")
+    of_app = None if spec is None else _load(target, spec)
+    tasks = [] if of_app is None else list(of_app.app.tasks)
+    routed = _read(target if of_app is None else of_app, list_routed_tasks)
+    return _matching({*routed, *tasks}, incomplete)
 
 
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _read(context: typer.Context, read: Callable[[Tickwheel], list[str]]) -> list[str]:
-    """Read names from the server of the command line or of the environment.
-
-    Without a URL, the answer is empty: an embedded server would have to be started for it.
-    """
+def _target(context: typer.Context) -> Target:
+    """Return the target of the command line or of the environment."""
     target = Target.from_environment()
     for level in (context.find_root(), context):
         options = {name: level.params.get(name) for name in _NAMES}
         target = Target(options["url"], None, options["namespace"]).merged_with(target)
-    if target.url is None:
+    return replace(target, timeout=_TIMEOUT)
+
+
+def _read(place: Target | AppTarget, read: Callable[[Tickwheel], list[str]]) -> list[str]:
+    """Read names from a server.
+
+    Without a URL, the answer is empty: an embedded server would have to be started for it.
+    """
+    if (place if isinstance(place, Target) else place.target).url is None:
         return []
     logging.getLogger("tickwheel").addHandler(logging.NullHandler())
     try:
-        with replace(target, timeout=_TIMEOUT).open() as tickwheel:
+        with place.open() as tickwheel:
             return read(tickwheel)
     except (TickwheelError, OSError):
         return []
 
 
-def _tasks_of(app: str) -> list[str]:
-    """Return the names of the tasks of an app, and of the Celery tasks that migrate to it."""
-    from tickwheel.worker.app_loader import load_app
-
+def _load(target: Target, spec: str) -> AppTarget | None:
+    """Load an app with its tasks and the Celery tasks that migrate to it. Return None if this is not possible."""
     # What the module prints would be part of the answer.
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
-            loaded = load_app(app)
+            return load_app_target(target, spec)
         except Exception:
             # The command reports the error of the module.
-            return []
-    return list(loaded.tasks)
+            return None

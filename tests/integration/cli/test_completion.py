@@ -1,5 +1,7 @@
 """Values that the shell completes."""
 
+import os
+
 import pytest
 from typer.testing import CliRunner
 
@@ -19,7 +21,7 @@ from tickwheel.tasks import TaskApp
 
 print("printed by the module")
 celery = Celery("completed", broker="memory://", set_as_current=False)
-tickwheel = TaskApp("redis://127.0.0.1:1")
+tickwheel = TaskApp()
 migrate(celery, tickwheel)
 
 
@@ -83,6 +85,20 @@ def test_the_names_of_the_tasks_of_an_app_are_completed(
     assert ("mail.send" in offered) == (not ending)
     assert "mail.read" in offered
     assert "printed" not in offered
+
+
+def test_the_routes_of_the_server_and_the_namespace_of_an_app_are_completed(
+    cli_client: Tickwheel, write_module: WriteModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli_client.set_setting("route:mail.read", '{"to":"tickwheel","share":1.0}')
+    url, namespace = os.environ["TICKWHEEL_URL"], os.environ["TICKWHEEL_NAMESPACE"]
+    monkeypatch.setenv("TICKWHEEL_URL", "redis://127.0.0.1:1")
+    write_module(
+        "placed_app", f"from tickwheel.tasks import TaskApp\napp = TaskApp({url!r}, namespace={namespace!r})\n"
+    )
+    assert offers("tickwheel route unset --app placed_app:app mail.", "mail.read")
+    # As for the command, an option replaces the namespace of the app.
+    assert not offers("tickwheel route unset --app placed_app:app --namespace other mail.", "mail.read")
 
 
 def test_states_are_completed() -> None:
