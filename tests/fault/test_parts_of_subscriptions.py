@@ -172,6 +172,7 @@ def test_the_calls_that_have_possibly_missed_messages_are_woken_in_parts(
 
         process.server.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
 
+        await eventually_in_task(lambda: process.total("messages") >= CHANNELS, "the channels are confirmed again")
         await eventually_in_task(lambda: process.total("wakeups") >= CALLS, "all calls are woken")
         # The task that reads from the server wakes a part in a turn, and the one that sends the subscriptions another.
         assert process.maximum("wakeups") <= 2 * MOST_WAKEUPS

@@ -262,7 +262,8 @@ def test_all_queues_are_searched_after_a_connection_was_lost() -> None:
     woken = Woken("abc", "only")
     only = woken.by_name["only"]
 
-    woken.list.note_lost()
+    for queue in woken.list.queues():
+        woken.list.note_lost(queue)
     while woken.list.wake_part():
         pass
 

@@ -67,15 +67,11 @@ def test_an_empty_search_answers_all_calls_while_no_message_is_announced() -> No
     assert (calls.running, calls.answered) == ("", "bcd")
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_message_that_became_ready_during_an_empty_search_causes_another_search(is_lost: bool) -> None:
+def test_a_message_that_became_ready_during_an_empty_search_causes_another_search() -> None:
     calls = Calls(is_subscribed=True)
     calls.begin("abc")
 
-    if is_lost:
-        calls.searches.announce_lost()
-    else:
-        calls.searches.announce("q")
+    calls.searches.announce("q")
     calls.end("a", outcome=False)
 
     assert (calls.running, calls.answered) == ("b", "")

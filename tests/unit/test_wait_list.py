@@ -212,7 +212,8 @@ def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
     group = NamedWaiters("abc")
     others = NamedWaiters("de", "another", group.list)
 
-    group.list.note_lost()
+    for queue in group.list.queues():
+        group.list.note_lost(queue)
     while group.list.wake_part():
         pass
 

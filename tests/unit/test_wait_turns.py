@@ -181,7 +181,8 @@ def test_no_wake_up_is_left_while_a_waiter_may_use_it(seed: int) -> None:
         if step == "wake":
             waiters.wake("q", chance.randint(1, 3))
         elif step == "lost":
-            waiters.note_lost()
+            for queue in waiters.queues():
+                waiters.note_lost(queue)
             while waiters.wake_part():
                 pass
         elif step == "sweep":

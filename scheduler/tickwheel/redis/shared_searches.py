@@ -75,15 +75,13 @@ class SharedSearches:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: dict[tuple[str, bytes, str], _Group] = {}
-        # All announcements and losses are numbered. By queue: the number of the last announcement. The begin of a
-        # subscription counts as one, because announcements before may have been lost.
+        # All announcements are numbered. By queue: the number of the last announcement. The begin of a subscription
+        # counts as one, because announcements before may have been lost.
         self._last = 0
         self._announcements: dict[str, int] = {}
-        # The number of the last time that announcements of all queues may have been lost.
-        self._lost = 0
 
     def announce(self, queue: str) -> None:
-        """Note that messages became ready: the next search of the queue runs."""
+        """Note that messages became ready, or may have become ready: the next search of the queue runs."""
         with self._lock:
             self._last += 1
             self._announcements[queue] = self._last
@@ -96,12 +94,6 @@ class SharedSearches:
         """Forget the announcements of a queue, because its subscription ends."""
         with self._lock:
             self._announcements.pop(queue, None)
-
-    def announce_lost(self) -> None:
-        """Note that announcements may have been lost: the next search of each queue runs."""
-        with self._lock:
-            self._last += 1
-            self._lost = self._last
 
     def begin(self, search: Search, notify: Callable[[], None], *, is_subscribed: bool) -> None:
         """Answer the search, or let the search run, or queue the search until ``notify`` is called.
@@ -168,7 +160,7 @@ class SharedSearches:
         return callbacks
 
     def _announced(self, search: Search) -> int:
-        return max(self._announcements.get(search.queue, 0), self._lost)
+        return self._announcements.get(search.queue, 0)
 
     def _group(self, search: Search) -> _Group:
         key = search.queue, search.where, search.caller

@@ -323,13 +323,13 @@ class Subscriptions(Generic[E]):
         self._end_interruptions([channel])
 
     def _end_interruptions(self, channels: Collection[bytes]) -> None:
-        """Mark channels as not interrupted. If no other channel of their server is, all waiters check their queues:
-        wake-ups on interrupted channels are lost.
-        """
-        if self._channels.end_interruptions(channels):
-            self._searches.announce_lost()
-            self._waiters.note_lost()
-            self.end_waits.wake()
+        """Mark channels as not interrupted. Wake their waiters, because the wake-ups on the channels were lost."""
+        for queue in self._channels.end_interruptions(channels) & self._by_queue.keys():
+            if is_end_topic(queue):
+                self.end_waits.wake(queue)
+            else:
+                self._searches.announce(queue)
+                self._waiters.note_lost(queue)
 
     def _receives_all(self, queue: str) -> bool:
         """Return whether all announcements of the queue arrive: its channels are confirmed, and all servers respond."""

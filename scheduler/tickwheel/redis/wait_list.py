@@ -147,10 +147,10 @@ class WaitList:
                 joint.missed.update(joint.closed)
         self._notify([*chosen, *closed])
 
-    def note_lost(self, queue: str | None = None) -> None:
-        """Note that wake-ups of a queue, or of all queues, may have been lost: see `wake_part`."""
+    def note_lost(self, queue: str) -> None:
+        """Note that wake-ups of a queue may have been lost: see `wake_part`."""
         with self._lock:
-            self._lost |= dict.fromkeys(self._queues if queue is None else [queue])
+            self._lost[queue] = None
 
     def wake_part(self) -> bool:
         """Wake waiters whose wake-ups may have been lost, or that a sweep wakes. Return whether there are more to wake.

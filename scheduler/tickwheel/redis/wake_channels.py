@@ -52,10 +52,14 @@ class WakeChannels:
         # The channels to subscribe to, those that are possibly at a wrong server, and those for whose shard the
         # topology names no server.
         self._missing = MissingChannels()
+        # The channels of lost connections. They come last, because the server is possibly down.
+        self._lost = MissingChannels()
         self._unchecked: list[bytes] = []
         self._unplaced: dict[bytes, None] = {}
         # The number of interrupted channels of each server, and of those that have no server.
         self._interrupted: dict[str | None, int] = {}
+        # By server: the queues of channels that were interrupted, until all channels that were sent are confirmed.
+        self._restored: dict[str | None, set[str]] = {}
         # The server of each shard at the last call of `missing_by_server`.
         self._servers: list[str | None] = []
         # By server: the number of answers to SUNSUBSCRIBE that the server still owes for a channel, and its shard.
@@ -80,8 +84,7 @@ class WakeChannels:
         ended: dict[str, list[bytes]] = {}
         for channel in channels:
             entry = self._channels.pop(channel)
-            self._missing.discard(channel, entry.caller)
-            self._unplaced.pop(channel, None)
+            self._discard_missing(channel, entry)
             if entry.server is not None:
                 del self._by_server[entry.server][channel]
                 ending = self._ending.setdefault(entry.server, {})
@@ -122,7 +125,7 @@ class WakeChannels:
             entry = self._channels[channel]
             server = servers[entry.shard]
             if server is None and entry.server is None:
-                self._missing.discard(channel, entry.caller)
+                self._discard_missing(channel, entry)
                 self._unplaced[channel] = None
             elif server is not None and server != entry.server:
                 if entry.server is not None:
@@ -134,7 +137,7 @@ class WakeChannels:
     @property
     def has_missing(self) -> bool:
         """Whether `missing_by_server` has a further part."""
-        return bool(self._missing or self._unchecked)
+        return bool(self._missing or self._lost or self._unchecked)
 
     @property
     def lacks_servers(self) -> bool:
@@ -144,9 +147,8 @@ class WakeChannels:
     def forget_servers(self, channels: Collection[bytes]) -> None:
         """Forget the servers of channels, because their subscriptions were interrupted."""
         for channel in channels:
-            entry = self._channels[channel]
-            self._interrupt(entry)
-            self._set_server(channel, entry, None)
+            self._forget_server(channel)
+            self._missing.add(channel, self._channels[channel].caller)
 
     def forget_part(self, server: str) -> None:
         """Forget the server of a part of its channels, because their subscriptions were interrupted."""
@@ -154,23 +156,29 @@ class WakeChannels:
         for _ in range(min(CHANNELS_AT_ONCE, len(channels))):
             # `popitem` finds the last key at once, however many were removed.
             channel, _ = channels.popitem()
-            self.forget_servers([channel])
+            self._forget_server(channel)
+            self._lost.add(channel, self._channels[channel].caller)
 
     @property
     def is_interrupted(self) -> bool:
         """Whether a channel is interrupted."""
         return bool(self._interrupted)
 
-    def end_interruptions(self, channels: Collection[bytes]) -> bool:
-        """Mark channels as not interrupted. Return whether a server of them has none that is interrupted any more."""
-        is_last = False
+    def end_interruptions(self, channels: Collection[bytes]) -> set[str]:
+        """Mark channels as not interrupted. Return the queues whose wake-ups may have been lost.
+
+        The queues of a part are returned when the last interrupted channel of the part ends to be one.
+        """
+        queues: set[str] = set()
         for channel in channels:
             entry = self._channels[channel]
             if entry.is_interrupted:
                 entry.is_interrupted = False
+                self._restored.setdefault(entry.server, set()).add(entry.queue)
                 self._count_interrupted(entry.server, -1)
-                is_last |= entry.server not in self._interrupted
-        return is_last
+                if entry.server not in self._interrupted:
+                    queues |= self._restored.pop(entry.server)
+        return queues
 
     def of_slot(self, server: str, moved_slot: int) -> list[bytes]:
         """Return the channels of a server that belong to a hash slot."""
@@ -196,11 +204,21 @@ class WakeChannels:
 
     def _next_part(self) -> list[bytes]:
         """Return the channels of the next part. Each is checked once."""
-        part = [channel for channel in self._unchecked[-CHANNELS_AT_ONCE:] if channel in self._channels]
-        del self._unchecked[-CHANNELS_AT_ONCE:]
-        if self._unchecked:
-            return part
-        return list(dict.fromkeys(part + self._missing.take(CHANNELS_AT_ONCE - len(part))))
+        half = CHANNELS_AT_ONCE // 2
+        part = [channel for channel in self._unchecked[-half:] if channel in self._channels]
+        del self._unchecked[-half:]
+        missing = self._missing or self._lost
+        return list(dict.fromkeys(part + missing.take(CHANNELS_AT_ONCE - len(part))))
+
+    def _discard_missing(self, channel: bytes, entry: _Channel) -> None:
+        self._missing.discard(channel, entry.caller)
+        self._lost.discard(channel, entry.caller)
+        self._unplaced.pop(channel, None)
+
+    def _forget_server(self, channel: bytes) -> None:
+        entry = self._channels[channel]
+        self._interrupt(entry)
+        self._set_server(channel, entry, None)
 
     def _interrupt(self, entry: _Channel) -> None:
         if not entry.is_interrupted:
@@ -223,9 +241,6 @@ class WakeChannels:
             # `forget_part` has removed the channel there already.
             self._by_server[entry.server].pop(channel, None)
         entry.server = server
-        if server is None:
-            self._missing.add(channel, entry.caller)
-        else:
-            self._missing.discard(channel, entry.caller)
-            self._unplaced.pop(channel, None)
+        if server is not None:
+            self._discard_missing(channel, entry)
             self._by_server.setdefault(server, {})[channel] = None
