@@ -10,6 +10,8 @@ from tests.integration.service_namespace import make_dequeue, open_namespace
 from tests.support.command_stats import calls_of
 from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
+from tickwheel.operations.dequeue import Dequeue
+from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.settle import complete
 from tickwheel.plan import Plan, Reply, Request, send_request
@@ -85,6 +87,42 @@ def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateSe
         rounds = asyncio.run(ask())
     assert [name for names in rounds if len(names) > 1 for name in names] == ["GET"] * 2
     assert sorted(names[0] for names in rounds) == ["GET", "GET", "HGETALL", "HSCAN", "XRANGE"]
+
+
+@pytest.mark.parametrize(("filters", "is_long"), [({"a": "1"}, False), ({"a": "1", "b": "1"}, True)])
+def test_dequeues_that_may_read_many_entries_are_sent_two_at_a_time(
+    tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool
+) -> None:
+    sizes: list[int] = []
+    running = [0, 0]
+
+    async def work() -> None:
+        queue = f"filtered-{len(filters)}"
+        async with namespace(tickwheel_server) as of:
+            await of.run(enqueue_many(of.context, queue, [NewMessage(metadata={**filters, "b": "2"})]))
+            uncoalesced = of._executor.uncoalesced
+            send = uncoalesced.round
+
+            async def record(requests: list[Request], *args: Any, **options: Any) -> list[Reply]:
+                scripts = [request.call.script.name for request in requests if request.call]
+                running[0] += 1
+                running[1] = max(running)
+                try:
+                    return await send(requests, *args, **options)
+                finally:
+                    running[0] -= 1
+                    sizes.append(scripts.count("dequeue"))
+
+            monkeypatch.setattr(uncoalesced, "round", record)
+            options = DequeueOptions.parse(1, where=filters)
+            calls = [Dequeue(of.context, queue, options) for _ in range(CALLS)]
+            await asyncio.gather(*(of.run(call.plan(LeasedMessage)) for call in calls))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        asyncio.run(work())
+    # A group of other rounds may be sent at the same time.
+    assert running[1] <= 3
+    assert (max(sizes) == 1) is is_long
 
 
 def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, server: Any) -> None:

@@ -56,6 +56,21 @@ def test_calls_made_while_a_call_is_in_progress_form_a_batch() -> None:
     assert asyncio.run(submit_concurrently()) == ([0, 2, 4, 6, 8, 10], [[0], [1, 2, 3, 4, 5]])
 
 
+def test_the_callers_take_turns() -> None:
+    async def submit() -> list[list[int]]:
+        work = Work()
+        first, others = await work.start_calls()
+        for number in range(6, 20):
+            others.append(asyncio.create_task(work.batcher.submit(number, "many")))
+        others.append(asyncio.create_task(work.batcher.submit(20, "one")))
+        await asyncio.sleep(0)
+        work.permitted.set()
+        await asyncio.gather(first, *others, return_exceptions=True)
+        return work.groups
+
+    assert asyncio.run(submit())[:2] == [[0], [1, 6, 20, 2, 7, 3, 8, 4, 9, 5]]
+
+
 def test_no_batch_is_larger_than_its_limit() -> None:
     async def many() -> list[list[int]]:
         work = Work()

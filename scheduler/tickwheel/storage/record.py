@@ -208,6 +208,12 @@ def encode_filters(filters: Mapping[str, str]) -> bytes:
     return _U64.pack(signature) + b"".join(packed)
 
 
+def has_several_pairs(filters: bytes) -> bool:
+    """Return whether the result of `encode_filters` has more than one pair."""
+    first = _U64.size
+    return len(filters) > first + _U16.size + int.from_bytes(filters[first : first + _U16.size])
+
+
 def name(id_: bytes, exclusive_value: bytes | None) -> bytes:
     """Return the name that identifies a message within its queue.
 

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tickwheel import limits
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request, Round
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
@@ -19,6 +20,7 @@ from tickwheel.service.answer_limits import TURN
 from tickwheel.service.batching.micro_batcher import MicroBatcher
 from tickwheel.service.call_limits import PLACE
 from tickwheel.service.fair_limit import SizedTurns
+from tickwheel.storage.record import has_several_pairs
 
 # With these limits, no plan waits long for other plans. A round with more requests, or a script call with more
 # arguments, is sent separately. At most `_MAX_ROUNDS` rounds are coalesced.
@@ -29,6 +31,10 @@ _NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 # Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
 _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
+# Scripts that may read some thousand index entries, which takes the server up to 4 ms. The calls of others would wait
+# for 64 such calls in a group. So each is sent separately, and two of a caller at a time.
+_LONG_SCRIPTS: Final = {"depth", "purge"}
+_LONG_CALLS_AT_ONCE: Final = 2
 
 
 @dataclass(slots=True)
@@ -103,22 +109,25 @@ class CoalescingExecutor(AsyncRedisExecutor):
         batcher = self._batchers.get(server)
         if batcher is None:
             batcher = self._batchers[server] = MicroBatcher(self._send_group, _max_batch)
-        replies = await batcher.submit(_PlanRound(requests, already_applied))
+        replies = await batcher.submit(_PlanRound(requests, already_applied), PLACE.get()[0])
         if isinstance(replies, BaseException):
             raise replies
         return replies
 
     def _turn(self, requests: list[Request]) -> AbstractAsyncContextManager[None]:
-        """Return the turn of a round that is sent separately. A round with few requests needs none."""
-        if len(requests) <= _MAX_REQUESTS:
-            return _NO_WAIT
+        """Return the turn of a round that is sent separately. A round with few requests that are short needs none."""
         keys = sum(len(request.command) for request in requests if request.command is not None)
+        size = max(len(requests), keys // _KEYS_OF_A_REQUEST)
+        if any(map(_is_long, requests)):
+            size = max(size, limits.CALLER_ROUND_REQUESTS // _LONG_CALLS_AT_ONCE)
+        elif len(requests) <= _MAX_REQUESTS:
+            return _NO_WAIT
         # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
-        return self._turns.turn(PLACE.get()[0], max(len(requests), keys // _KEYS_OF_A_REQUEST))
+        return self._turns.turn(PLACE.get()[0], size)
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
-        large = len(requests) > _MAX_REQUESTS or any(map(_is_large, requests))
+        large = len(requests) > _MAX_REQUESTS or any(_is_large(request) or _is_long(request) for request in requests)
         # A round that waits for replicas would delay all rounds behind it.
         if large or self._replicas:
             return None
@@ -147,6 +156,17 @@ def _is_large(request: Request) -> bool:
     if request.call is not None:
         return len(request.call.args) > _MAX_ARGUMENTS
     return request.command is not None and request.command[0] in _LARGE_READS
+
+
+def _is_long(request: Request) -> bool:
+    """Return whether a script call may read thousands of index entries."""
+    if request.call is None:
+        return False
+    name, args = request.call.script.name, request.call.args
+    if name == "dequeue" and len(args) > 3:
+        # The fourth argument is the filter.
+        return isinstance(filters := args[3], bytes) and has_several_pairs(filters)
+    return name in _LONG_SCRIPTS
 
 
 def _max_batch(waiting: Sequence[_PlanRound]) -> int:

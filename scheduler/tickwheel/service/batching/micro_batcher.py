@@ -1,5 +1,7 @@
 """Micro-batching: groups the items of concurrent calls. While a group is in flight, new items wait for the next group.
 
+If items of several callers wait, the callers take turns.
+
 A lone item is sent immediately. After a group of several items, the batcher waits before it sends the next group. The
 wait ends when the next group is as large as the last one, when a millisecond passes without a new item, or after
 ``linger_s`` (3 ms by default). So one script call serves many gRPC calls, and gRPC sends several answers at the same
@@ -8,6 +10,7 @@ time (docs/decisions/0017).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -32,14 +35,15 @@ class MicroBatcher(Generic[T, R]):
         self._linger_s = linger_s
         self._send = send
         self._max_batch = max_batch
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        # Each item with the name of its caller.
+        self._waiting: list[tuple[T, asyncio.Future[R], str]] = []
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
         """True while a group is in flight or waits to be sent."""
         # The size that the next group is expected to reach.
         self._expected = 1
 
-    async def submit(self, item: T) -> R:
+    async def submit(self, item: T, caller: str = "") -> R:
         """Send the item in one call with the items of concurrent calls, and return its result. Raises as ``send`` does.
 
         If the caller is cancelled, the other items of the group still get their results.
@@ -47,7 +51,7 @@ class MicroBatcher(Generic[T, R]):
         if not self.is_busy and self._expected == 1:
             return await self._send_single(item)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, done))
+        self._waiting.append((item, done, caller))
         if not self.is_busy:
             self._start()
         return await done
@@ -73,8 +77,8 @@ class MicroBatcher(Generic[T, R]):
             while self._waiting:
                 await self._linger()
                 # Items of cancelled callers are dropped.
-                waiting = [(item, done) for item, done in self._waiting if not done.done()]
-                count = self._max_batch([item for item, _ in waiting])
+                waiting = _in_turns([entry for entry in self._waiting if not entry[1].done()])
+                count = self._max_batch([item for item, _, _ in waiting])
                 group, self._waiting = waiting[:count], waiting[count:]
                 if group:
                     await self._send_group(group)
@@ -91,17 +95,27 @@ class MicroBatcher(Generic[T, R]):
             size = len(self._waiting)
             await asyncio.sleep(_QUIET_S)
 
-    async def _send_group(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _send_group(self, group: list[tuple[T, asyncio.Future[R], str]]) -> None:
         try:
-            results = await self._send([item for item, _ in group])
+            results = await self._send([item for item, _, _ in group])
         except (Exception, asyncio.CancelledError) as error:
-            for _, done in group:
+            for _, done, _ in group:
                 if not done.done():
                     done.set_exception(error)
             return
-        for (_, done), result in zip(group, results, strict=True):
+        for (_, done, _), result in zip(group, results, strict=True):
             if not done.done():
                 done.set_result(result)
+
+
+def _in_turns(waiting: list[tuple[T, asyncio.Future[R], str]]) -> list[tuple[T, asyncio.Future[R], str]]:
+    """Return the items in such an order that the callers take turns. The items of a caller keep their order."""
+    by_caller: dict[str, list[tuple[T, asyncio.Future[R], str]]] = {}
+    for entry in waiting:
+        by_caller.setdefault(entry[2], []).append(entry)
+    if len(by_caller) < 2:
+        return waiting
+    return [entry for row in zip_longest(*by_caller.values()) for entry in row if entry is not None]
 
 
 def drop_idle(batchers: dict[Any, Any], max_batchers: int) -> None:
