@@ -7,6 +7,7 @@ import pytest
 
 from tickwheel import IdConflict, NewMessage, OutboxFull, PayloadTooLarge, QueueBlocked, aio
 from tickwheel.limits import CALL_BYTES
+from tickwheel.service.batching import enqueue_batcher
 from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.counters import GROUP_SIZE_BUCKETS
 from tickwheel.storage.keys import shard_key
@@ -81,6 +82,24 @@ def test_a_cancelled_caller_takes_no_other_callers_answer(tickwheel_aio: aio.Tic
     assert [n for n, result in enumerate(results) if isinstance(result, asyncio.CancelledError)] == [3]
     assert all(result.created for n, result in enumerate(results) if n != 3)
     assert counts["pending"] >= 39
+
+
+def test_concurrent_calls_create_a_queue_once(tickwheel_aio: aio.Tickwheel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueue_batcher, "creation_limit", lambda: None)
+
+    async def enqueue_to_new_queue() -> tuple[list[Any], int]:
+        async with tickwheel_aio as tickwheel:
+            creations = Counted(tickwheel)
+            enqueuing = EnqueueBatcher(
+                *(tickwheel._context, tickwheel._run, Histogram(GROUP_SIZE_BUCKETS), lambda _: False),
+                run_in_turns=creations.run,
+            )
+            calls = (enqueuing.enqueue("new", NewMessage(id=f"m{n}")) for n in range(20))
+            return await asyncio.gather(*calls), creations.plans
+
+    results, creations = asyncio.run(enqueue_to_new_queue())
+    assert all(result.created for result in results)
+    assert creations == 1
 
 
 async def gather_behind_a_call(tickwheel: aio.Tickwheel, messages: list[NewMessage]) -> list[Any]:

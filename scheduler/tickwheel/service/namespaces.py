@@ -62,7 +62,7 @@ class Namespace:
         # Whether a call has used the namespace since `NamespaceAlarm` has warned about it.
         self.is_used = True
         self.enqueue_batcher = EnqueueBatcher(
-            context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter
+            context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter, executor.run
         )
         self.poll_coalescer = PollCoalescer(self.run, self.dequeue)
 

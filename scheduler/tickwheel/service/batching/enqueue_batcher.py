@@ -13,6 +13,8 @@ from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
 from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
+from tickwheel.service.call_limits import PLACE
+from tickwheel.service.fair_limit import CallerTurns
 from tickwheel.telemetry.histogram import Histogram
 
 Result = EnqueueResult | RefusedMessage
@@ -33,14 +35,17 @@ class EnqueueBatcher:
         run: Callable[[Any], Awaitable[Any]],
         group_sizes: Histogram,
         has_waiters: Callable[[str], bool],
+        run_in_turns: Callable[[Any], Awaitable[Any]] | None = None,
     ) -> None:
         """``group_sizes`` counts the messages of each script call. ``has_waiters`` returns whether a call waits for
-        messages of a queue.
+        messages of a queue. ``run_in_turns`` runs the plans that create queues; by default, ``run`` does.
         """
         self._context = context
         self._run = run
         self._group_sizes = group_sizes
         self._has_waiters = has_waiters
+        self._run_in_turns = run_in_turns or run
+        self._creations = CallerTurns(1)
         self._buffers: dict[str, _QueueBuffer] = {}
 
     async def enqueue(self, queue: str, new: NewMessage) -> EnqueueResult:
@@ -53,7 +58,7 @@ class EnqueueBatcher:
     async def try_enqueue(self, queue: str, new: NewMessage) -> Result:
         """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error."""
         context = self._context
-        config = context.configs.get(queue) or await self._run(ensure(context, queue, creation_limit()))
+        config = context.configs.get(queue) or await self._ensure(queue)
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
@@ -66,6 +71,14 @@ class EnqueueBatcher:
             for _ in range(_WAKE_UP_LOOP_TURNS):
                 await asyncio.sleep(0)
         return result
+
+    async def _ensure(self, queue: str) -> QueueConfig:
+        """Return the configuration of the queue, which is possibly new. Concurrent calls of a caller create it once: to
+        send a configuration to 256 shards takes the event loop some milliseconds.
+        """
+        async with self._creations.of(f"{PLACE.get()[0]} {queue}"):
+            known = self._context.configs.get(queue)
+            return known or await self._run_in_turns(ensure(self._context, queue, creation_limit()))
 
 
 class _QueueBuffer:
