@@ -199,3 +199,18 @@ def test_a_caller_does_not_wait_for_the_subscriptions_of_others(
         assert process.total("messages") == CHANNELS + SHARDS
 
     run(faulty, monkeypatch, subscribe_both)
+
+
+def test_a_process_without_waiting_calls_has_no_connection_for_wake_ups(
+    faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_twice(process: Process) -> None:
+        monkeypatch.setattr(subscriptions, "IDLE_S", -1)
+        for _ in range(2):
+            await process.begin_calls(1)
+            await eventually_in_task(process.is_subscribed, "the call is subscribed")
+            await process.end_calls()
+            await eventually_in_task(lambda: process.tw._io.wakeups._task is None, "the task ends")
+            assert process.server.client_list("pubsub") == []
+
+    run(faulty, monkeypatch, wait_twice)

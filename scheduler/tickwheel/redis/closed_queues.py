@@ -96,6 +96,11 @@ class ClosedQueues:
                     chosen.append(joint)
         return chosen
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a call waits for a closed queue."""
+        return bool(self._readers)
+
     def all(self) -> set[JointWaiter]:
         """Return all waiters of closed queues."""
         return {joint for waiters in self._readers.values() for joint in waiters}

@@ -78,6 +78,11 @@ class Subscriptions(Generic[E]):
         self._searches = SharedSearches()
 
     @property
+    def has_any(self) -> bool:
+        """Whether a queue has a subscription."""
+        return bool(self._by_queue)
+
+    @property
     def all_confirmed(self) -> bool:
         """Whether every channel of every queue is confirmed, and none is interrupted."""
         return not self._channels.is_interrupted and not self._unconfirmed

@@ -217,6 +217,11 @@ class WaitList:
             waiters = {waiter.joint or waiter for line in self._queues.values() for waiter in line.waiters()}
             return len(waiters | self._closed_queues.all())
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a call waits."""
+        return bool(self._queues) or self._closed_queues.has_waiters
+
     def has_waiter(self, queue: str) -> bool:
         """Return whether the queue has a waiter."""
         return queue in self._queues

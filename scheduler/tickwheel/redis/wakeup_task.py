@@ -1,6 +1,6 @@
 """Receives the wake-ups for all dequeues of an event loop, in one asyncio task with one connection to each server.
 
-The first dequeue that waits starts the task.
+The first dequeue that waits starts the task. It ends ten seconds after the last one.
 """
 
 import asyncio
@@ -239,9 +239,17 @@ class WakeupTask:
                 self._subscriptions.sweep_if_due()
                 await self._end_idle()
                 await self._wake_parts()
+                if self._is_unused():
+                    await self._close_connections()
+                    # A call may have begun to wait meanwhile.
+                    if self._is_unused():
+                        self._task = None
+                        return
         finally:
-            for server in list(self._connections):
-                await self._close_connection(server)
+            await self._close_connections()
+
+    def _is_unused(self) -> bool:
+        return not (self._waiters.has_waiters or self._subscriptions.has_any) and self._subscriptions.may_send_part
 
     async def _subscribe_missing(self) -> None:
         """Subscribe to a part of the missing channels at their servers."""
@@ -328,6 +336,11 @@ class WakeupTask:
             raise error
         self._reading[server] = asyncio.ensure_future(self._listen(server))
         self._subscriptions.on_redirect(server, error)
+
+    async def _close_connections(self) -> None:
+        for server in list(self._connections):
+            self._subscriptions.on_connection_lost(server)
+            await self._close_connection(server)
 
     async def _close_connection(self, server: str) -> None:
         connection, reading = self._connections.pop(server, None), self._reading.pop(server, None)

@@ -26,7 +26,7 @@ from typing import Any
 # The handler adds this bit to the number of the signal. Numbers are at most 64.
 _FROM_HANDLER = 128
 # The longest time between two reports of the same signal.
-_LONGEST_DELAY_S = 0.02
+_LONGEST_DELAY_S = 0.1
 
 
 def signal_name(number: int) -> str:
