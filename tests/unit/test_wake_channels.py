@@ -42,7 +42,7 @@ def test_after_a_lost_connection_a_part_restores_its_own_queues_only() -> None:
     while channels.has_missing:
         channels.missing_by_server()
     lose_connection(channels, "A")
-    restored = []
+    restored: list[set[str]] = []
     while channels.has_missing:
         [names] = channels.missing_by_server().values()
         assert channels.end_interruptions(names[1:]) == set()
