@@ -90,7 +90,7 @@ def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateSe
 
 
 @pytest.mark.parametrize(("filters", "is_long"), [({"a": "1"}, False), ({"a": "1", "b": "1"}, True)])
-def test_dequeues_that_may_read_many_entries_are_sent_two_at_a_time(
+def test_dequeues_that_may_read_many_entries_are_sent_four_at_a_time(
     tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool
 ) -> None:
     sizes: list[int] = []
@@ -121,7 +121,7 @@ def test_dequeues_that_may_read_many_entries_are_sent_two_at_a_time(
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(work())
     # A group of other rounds may be sent at the same time.
-    assert running[1] <= 3
+    assert running[1] <= 5
     assert (max(sizes) == 1) is is_long
 
 

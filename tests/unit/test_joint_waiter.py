@@ -264,7 +264,7 @@ def test_all_queues_are_searched_after_a_connection_was_lost() -> None:
 
     for queue in woken.list.queues():
         woken.list.note_lost(queue)
-    while woken.list.wake_part():
+    while woken.list.wake_lost_part():
         pass
 
     [queue] = woken.list.announced(only)[0]

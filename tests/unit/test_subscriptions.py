@@ -48,7 +48,7 @@ class Listened(Subscriptions[Confirmation]):
         self._wake_parts()
 
     def _wake_parts(self) -> None:
-        while self._waiters.wake_part():
+        while self._waiters.wake_lost_part() or self._waiters.sweep_part():
             pass
 
 

@@ -214,7 +214,7 @@ def test_all_waiters_are_woken_when_wake_ups_may_be_lost() -> None:
 
     for queue in group.list.queues():
         group.list.note_lost(queue)
-    while group.list.wake_part():
+    while group.list.wake_lost_part():
         pass
 
     assert (group.woken, others.woken) == (["a", "b", "c"], ["d", "e"])
@@ -340,7 +340,7 @@ def test_a_sweep_wakes_the_waiters_in_parts() -> None:
         waiters.add(f"q{n}", notify(f"q{n}"))
     waiters.begin_sweep()
     totals = []
-    while waiters.wake_part():
+    while waiters.sweep_part():
         totals.append(woken.total())
     assert totals == [WAKEUPS_AT_ONCE, 2 * WAKEUPS_AT_ONCE]
     assert set(woken.values()) == {1}

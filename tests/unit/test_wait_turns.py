@@ -183,7 +183,7 @@ def test_no_wake_up_is_left_while_a_waiter_may_use_it(seed: int) -> None:
         elif step == "lost":
             for queue in waiters.queues():
                 waiters.note_lost(queue)
-            while waiters.wake_part():
+            while waiters.wake_lost_part():
                 pass
         elif step == "sweep":
             sweep_all(waiters)

@@ -131,7 +131,7 @@ class Subscriptions(Generic[E]):
         """End the subscriptions of queues without waiters. Return the channels to unsubscribe from, by server.
 
         Checks the queues about once a second, part by part: see `has_part`. The caller then calls
-        `WaitList.wake_part` as after `on_message`.
+        `WaitList.wake_lost_part` as after `on_message`.
         """
         now = time.monotonic()
         if not self._unchecked:
@@ -253,7 +253,7 @@ class Subscriptions(Generic[E]):
         self.awaited_answers.drop(server)
         self._channels.drop_ending(server)
         self._end_refusals.forget(server)
-        self.slots_stale = self._topology.is_cluster
+        self.slots_stale |= self._topology.is_cluster and self._channels.has_channels(server)
         self.forget_part(server)
 
     def forget_part(self, server: str) -> bool:
@@ -264,7 +264,7 @@ class Subscriptions(Generic[E]):
     def on_message(self, server: str, message: Any) -> None:
         """Process a wake-up, or the server's answer to a subscription or to its end.
 
-        The caller then calls `WaitList.wake_part` until there is nothing left to wake.
+        The caller then calls `WaitList.wake_lost_part` until there is nothing left to wake.
         """
         self._error = None
         kind, channel, data = message

@@ -21,7 +21,7 @@ SWEEP_S = 1.0
 MAX_WIDTH = 1_024
 # Wake-ups without a pause. They take about a millisecond, and the woken calls then take one turn of the event loop.
 WAKEUPS_AT_ONCE = 20
-# The queues of a part of a sweep.
+# The maximum number of queues of a part of a sweep.
 _QUEUES_AT_ONCE = 200
 
 
@@ -148,18 +148,26 @@ class WaitList:
         self._notify([*chosen, *closed])
 
     def note_lost(self, queue: str) -> None:
-        """Note that wake-ups of a queue may have been lost: see `wake_part`."""
+        """Note that wake-ups of a queue may have been lost: see `wake_lost_part`."""
         with self._lock:
             self._lost[queue] = None
 
-    def wake_part(self) -> bool:
-        """Wake waiters whose wake-ups may have been lost, or that a sweep wakes. Return whether there are more to wake.
+    def wake_lost_part(self) -> bool:
+        """Wake some waiters whose wake-ups may have been lost. Return whether there are more.
 
         With many at once, no other task of an event loop would run.
         """
         with self._lock:
-            chosen = self._wake_for_lost() if self._lost else self._sweep_part()
-            has_more = bool(self._lost or self._unswept)
+            chosen = self._wake_for_lost() if self._lost else []
+            has_more = bool(self._lost)
+        self._notify(chosen)
+        return has_more
+
+    def sweep_part(self) -> bool:
+        """Wake the next waiter of each of some queues. Return whether the sweep goes on."""
+        with self._lock:
+            chosen = self._sweep_part()
+            has_more = bool(self._unswept)
         self._notify(chosen)
         return has_more
 
@@ -173,7 +181,7 @@ class WaitList:
             self._last_sweep = time.monotonic()
 
     def begin_sweep(self) -> None:
-        """Wake the next reader of closed queues, and let `wake_part` wake the next waiter of each queue, in case a
+        """Wake the next reader of closed queues, and let `sweep_part` wake the next waiter of each queue, in case a
         wake-up was lost.
         """
         with self._lock:
@@ -255,17 +263,20 @@ class WaitList:
     def _sweep_part(self) -> list[Waiter]:
         """Choose the next waiter of each of some queues."""
         chosen: list[Waiter] = []
+        calls: set[object] = set()
         for _ in range(min(_QUEUES_AT_ONCE, len(self._unswept))):
             line = self._queues.get(self._unswept.pop())
             if line is not None:
                 self._release_slow_searches(line)
-                chosen += self._assign(line)
+                woken = self._assign(line)
                 waiter = line.next_waiter(for_message=False)
                 if waiter is not None:
-                    chosen.append(self._wake(waiter))
+                    woken.append(self._wake(waiter))
+                chosen += woken
+                calls.update(waiter.joint or waiter for waiter in woken)
             if not self._unswept:
                 self._sweep_count += 1
-            if len(chosen) >= WAKEUPS_AT_ONCE:
+            if len(calls) >= WAKEUPS_AT_ONCE:
                 break
         return chosen
 

@@ -176,8 +176,9 @@ class WakeChannels:
                 entry.is_interrupted = False
                 self._restored.setdefault(entry.server, set()).add(entry.queue)
                 self._count_interrupted(entry.server, -1)
-                if entry.server not in self._interrupted:
-                    queues |= self._restored.pop(entry.server)
+        # The last interrupted channel of a server may also have moved to another server.
+        for server in self._restored.keys() - self._interrupted.keys():
+            queues |= self._restored.pop(server)
         return queues
 
     def of_slot(self, server: str, moved_slot: int) -> list[bytes]:

@@ -166,7 +166,6 @@ class WakeupTask:
         If a server does not confirm the subscription in time, the waiter may miss the end. Raises errors as `subscribe`
         does.
         """
-        self._start()
         await self._confirm(topic, self._servers.answer_s)
         waiter = TaskEndWaiter(self._subscriptions.end_waits, topic, field, self._subscriptions.check)
         # The subscription may have ended before the waiter was there.
@@ -174,13 +173,14 @@ class WakeupTask:
         return waiter
 
     def _start(self) -> None:
-        if self._task is None:
+        if self._task is None and not self._stopping:
             self._task = asyncio.create_task(self._run(), name="tickwheel-wake")
 
     def _begin_subscription(self, queue: str, caller: str = "") -> tuple[asyncio.Event | None, bool]:
         """Return the event of `Subscriptions.confirmation`, and whether the subscription is new."""
         confirmed, is_new = self._subscriptions.confirmation(queue, asyncio.Event, caller)
         if is_new:
+            self._start()
             self._interrupted.set()
         return confirmed, is_new
 
@@ -238,11 +238,12 @@ class WakeupTask:
                     await self._on_server(server, partial(self._subscribe, channels))
                 self._subscriptions.sweep_if_due()
                 await self._end_idle()
-                await self._wake_parts()
+                await self._wake_for_lost()
+                if self._waiters.sweep_part():
+                    self._interrupted.set()
                 if self._is_unused():
                     await self._close_connections()
-                    # A call may have begun to wait meanwhile.
-                    if self._is_unused():
+                    if self._is_unused():  # A call may have begun to wait meanwhile.
                         self._task = None
                         return
         finally:
@@ -299,9 +300,8 @@ class WakeupTask:
         """
         interrupted = asyncio.ensure_future(self._interrupted.wait())
         try:
-            waited = [interrupted, *self._reading.values()]
-            seconds = self._subscriptions.seconds_to_sweep()
-            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            timeout = self._subscriptions.seconds_to_sweep()
+            await asyncio.wait([interrupted, *self._reading.values()], timeout=timeout, return_when="FIRST_COMPLETED")
         finally:
             interrupted.cancel()
         self._interrupted.clear()
@@ -320,14 +320,14 @@ class WakeupTask:
             message = cast(Any, await read_answer(connection))
             if not isinstance(message, Exception):
                 self._subscriptions.on_message(server, message)
-                await self._wake_parts()
+                await self._wake_for_lost()
                 if message[0] != b"smessage":
                     self._interrupted.set()
             elif not self._subscriptions.is_end_refused(server, message):
                 return message
 
-    async def _wake_parts(self) -> None:
-        while self._waiters.wake_part():
+    async def _wake_for_lost(self) -> None:
+        while self._waiters.wake_lost_part():
             await asyncio.sleep(0)
 
     async def _on_reader_done(self, server: str) -> None:

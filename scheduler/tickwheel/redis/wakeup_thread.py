@@ -278,5 +278,5 @@ class WakeupThread:
                 raise message
 
     def _wake_parts(self) -> None:
-        while self._waiters.wake_part():
+        while self._waiters.wake_lost_part() or self._waiters.sweep_part():
             pass

@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tickwheel import limits
 from tickwheel.errors import TickwheelError, Unavailable
 from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request, Round
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
@@ -32,9 +31,9 @@ _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 # Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
 _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 # Scripts that may read some thousand index entries, which takes the server up to 4 ms. The calls of others would wait
-# for 64 such calls in a group. So each is sent separately, and two of a caller at a time.
+# for 64 such calls in a group. So each is sent separately, and four of a caller at a time.
 _LONG_SCRIPTS: Final = {"depth", "purge"}
-_LONG_CALLS_AT_ONCE: Final = 2
+_LONG_CALLS_AT_ONCE: Final = 4
 
 
 @dataclass(slots=True)
@@ -52,6 +51,7 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
         self._turns = turns
+        self._long_turns = SizedTurns(_LONG_CALLS_AT_ONCE)
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
@@ -116,14 +116,12 @@ class CoalescingExecutor(AsyncRedisExecutor):
 
     def _turn(self, requests: list[Request]) -> AbstractAsyncContextManager[None]:
         """Return the turn of a round that is sent separately. A round with few requests that are short needs none."""
-        keys = sum(len(request.command) for request in requests if request.command is not None)
-        size = max(len(requests), keys // _KEYS_OF_A_REQUEST)
-        if any(map(_is_long, requests)):
-            size = max(size, limits.CALLER_ROUND_REQUESTS // _LONG_CALLS_AT_ONCE)
-        elif len(requests) <= _MAX_REQUESTS:
-            return _NO_WAIT
         # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
-        return self._turns.turn(PLACE.get()[0], size)
+        caller = PLACE.get()[0]
+        if len(requests) <= _MAX_REQUESTS:
+            return self._long_turns.turn(caller, len(requests)) if any(map(_is_long, requests)) else _NO_WAIT
+        keys = sum(len(request.command) for request in requests if request.command is not None)
+        return self._turns.turn(caller, max(len(requests), keys // _KEYS_OF_A_REQUEST))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
@@ -163,7 +161,7 @@ def _is_long(request: Request) -> bool:
     if request.call is None:
         return False
     name, args = request.call.script.name, request.call.args
-    if name == "dequeue" and len(args) > 3:
+    if name in {"dequeue", "peek_orders"} and len(args) > 3:
         # The fourth argument is the filter.
         return isinstance(filters := args[3], bytes) and has_several_pairs(filters)
     return name in _LONG_SCRIPTS

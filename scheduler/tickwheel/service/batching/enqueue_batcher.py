@@ -14,7 +14,6 @@ from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
 from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
 from tickwheel.service.call_limits import PLACE
-from tickwheel.service.fair_limit import CallerTurns
 from tickwheel.telemetry.histogram import Histogram
 
 Result = EnqueueResult | RefusedMessage
@@ -45,7 +44,8 @@ class EnqueueBatcher:
         self._group_sizes = group_sizes
         self._has_waiters = has_waiters
         self._run_in_turns = run_in_turns or run
-        self._creations = CallerTurns(1)
+        # By caller and queue.
+        self._creations: dict[tuple[str, str], asyncio.Future[QueueConfig]] = {}
         self._buffers: dict[str, _QueueBuffer] = {}
 
     async def enqueue(self, queue: str, new: NewMessage) -> EnqueueResult:
@@ -73,12 +73,23 @@ class EnqueueBatcher:
         return result
 
     async def _ensure(self, queue: str) -> QueueConfig:
-        """Return the configuration of the queue, which is possibly new. Concurrent calls of a caller create it once: to
-        send a configuration to 256 shards takes the event loop some milliseconds.
+        """Return the configuration of the queue, which is possibly new. Concurrent calls of a caller create it once, or
+        get the same error: to send a configuration to 256 shards takes the event loop some milliseconds.
         """
-        async with self._creations.of(f"{PLACE.get()[0]} {queue}"):
-            known = self._context.configs.get(queue)
-            return known or await self._run_in_turns(ensure(self._context, queue, creation_limit()))
+        key = PLACE.get()[0], queue
+        creation = self._creations.get(key)
+        if creation is None:
+            plan = ensure(self._context, queue, creation_limit())
+            creation = self._creations[key] = asyncio.ensure_future(self._run_in_turns(plan))
+            creation.add_done_callback(lambda done: self._end_creation(key, done))
+        # The creation goes on if this call is cancelled.
+        return await asyncio.shield(creation)
+
+    def _end_creation(self, key: tuple[str, str], creation: "asyncio.Future[QueueConfig]") -> None:
+        del self._creations[key]
+        if not creation.cancelled():
+            # Otherwise, asyncio logs an error that no call has got, because all were cancelled.
+            creation.exception()
 
 
 class _QueueBuffer:
