@@ -15,6 +15,7 @@ from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
 from tickwheel.operations.settle import complete
 from tickwheel.plan import Plan, Reply, Request, send_request
+from tickwheel.service.batching import coalescing_executor
 from tickwheel.service.namespaces import Namespace
 from tickwheel.testing import PrivateServer
 
@@ -90,11 +91,10 @@ def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateSe
 
 
 @pytest.mark.parametrize(("filters", "is_long"), [({"a": "1"}, False), ({"a": "1", "b": "1"}, True)])
-def test_dequeues_that_may_read_many_entries_are_sent_four_at_a_time(
+def test_a_group_has_few_dequeues_that_take_long(
     tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool
 ) -> None:
     sizes: list[int] = []
-    running = [0, 0]
 
     async def work() -> None:
         queue = f"filtered-{len(filters)}"
@@ -105,24 +105,21 @@ def test_dequeues_that_may_read_many_entries_are_sent_four_at_a_time(
 
             async def record(requests: list[Request], *args: Any, **options: Any) -> list[Reply]:
                 scripts = [request.call.script.name for request in requests if request.call]
-                running[0] += 1
-                running[1] = max(running)
-                try:
-                    return await send(requests, *args, **options)
-                finally:
-                    running[0] -= 1
-                    sizes.append(scripts.count("dequeue"))
+                sizes.append(scripts.count("dequeue"))
+                return await send(requests, *args, **options)
 
             monkeypatch.setattr(uncoalesced, "round", record)
+            # Every group takes longer than this, so the groups become smaller.
+            monkeypatch.setattr(coalescing_executor, "_LONG_GROUP_S", -1.0)
             options = DequeueOptions.parse(1, where=filters)
-            calls = [Dequeue(of.context, queue, options) for _ in range(CALLS)]
+            calls = [Dequeue(of.context, queue, options) for _ in range(8 * CALLS)]
             await asyncio.gather(*(of.run(call.plan(LeasedMessage)) for call in calls))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(work())
-    # A group of other rounds may be sent at the same time.
-    assert running[1] <= 5
-    assert (max(sizes) == 1) is is_long
+    groups = [size for size in sizes if size]
+    assert sum(groups) >= 8 * CALLS
+    assert (max(groups[5:], default=64) <= 4) is is_long
 
 
 def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, server: Any) -> None:

@@ -7,6 +7,7 @@ current for each of them.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ _NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 # Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
 _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
-# Scripts that may read some thousand index entries, which takes the server up to 4 ms. The calls of others would wait
-# for 64 such calls in a group. So each is sent separately, and four of a caller at a time.
+# Scripts that may read some thousand index entries, which takes the server up to 4 ms. The calls of others wait for all
+# such calls of a group. So a group has fewer of them, at least `_LONG_CALLS_MIN`, if groups with them last longer than
+# `_LONG_GROUP_S`, apart from the average time of groups without them.
 _LONG_SCRIPTS: Final = {"depth", "purge"}
-_LONG_CALLS_AT_ONCE: Final = 4
+_LONG_CALLS_MIN: Final = 4
+_LONG_GROUP_S: Final = 0.02
 
 
 @dataclass(slots=True)
@@ -42,6 +45,7 @@ class _PlanRound:
 
     requests: list[Request]
     already_applied: bool
+    is_long: bool
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
@@ -51,7 +55,9 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
         self._turns = turns
-        self._long_turns = SizedTurns(_LONG_CALLS_AT_ONCE)
+        # How many long calls a group may have, and how long groups without long calls last on average.
+        self._long_calls_max = _MAX_ROUNDS
+        self._short_group_s = 0.0
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
@@ -108,8 +114,10 @@ class CoalescingExecutor(AsyncRedisExecutor):
                 )
         batcher = self._batchers.get(server)
         if batcher is None:
-            batcher = self._batchers[server] = MicroBatcher(self._send_group, _max_batch)
-        replies = await batcher.submit(_PlanRound(requests, already_applied), PLACE.get()[0])
+            batcher = self._batchers[server] = MicroBatcher(self._send_timed_group, self._max_batch)
+        replies = await batcher.submit(
+            _PlanRound(requests, already_applied, any(map(_is_long, requests))), PLACE.get()[0]
+        )
         if isinstance(replies, BaseException):
             raise replies
         return replies
@@ -119,18 +127,39 @@ class CoalescingExecutor(AsyncRedisExecutor):
         # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
         caller = PLACE.get()[0]
         if len(requests) <= _MAX_REQUESTS:
-            return self._long_turns.turn(caller, len(requests)) if any(map(_is_long, requests)) else _NO_WAIT
+            return _NO_WAIT
         keys = sum(len(request.command) for request in requests if request.command is not None)
         return self._turns.turn(caller, max(len(requests), keys // _KEYS_OF_A_REQUEST))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
-        large = len(requests) > _MAX_REQUESTS or any(_is_large(request) or _is_long(request) for request in requests)
+        large = len(requests) > _MAX_REQUESTS or any(map(_is_large, requests))
         # A round that waits for replicas would delay all rounds behind it.
         if large or self._replicas:
             return None
         servers = {self._servers.topology.server(request.shard) for request in requests}
         return servers.pop() if len(servers) == 1 else None
+
+    def _max_batch(self, waiting: Sequence[_PlanRound]) -> int:
+        long_calls = 0
+        for n, item in enumerate(waiting[:_MAX_ROUNDS]):
+            long_calls += item.is_long
+            if long_calls > self._long_calls_max:
+                return n
+        return min(len(waiting), _MAX_ROUNDS)
+
+    async def _send_timed_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
+        began = time.monotonic()
+        try:
+            return await self._send_group(group)
+        finally:
+            seconds = time.monotonic() - began
+            if not any(item.is_long for item in group):
+                self._short_group_s += (seconds - self._short_group_s) / 8
+            elif seconds - self._short_group_s > _LONG_GROUP_S:
+                self._long_calls_max = max(self._long_calls_max // 2, _LONG_CALLS_MIN)
+            elif seconds - self._short_group_s < _LONG_GROUP_S / 2:
+                self._long_calls_max = min(self._long_calls_max * 2, _MAX_ROUNDS)
 
     async def _send_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
         sent: list[Request] = []
@@ -165,10 +194,6 @@ def _is_long(request: Request) -> bool:
         # The fourth argument is the filter.
         return isinstance(filters := args[3], bytes) and has_several_pairs(filters)
     return name in _LONG_SCRIPTS
-
-
-def _max_batch(waiting: Sequence[_PlanRound]) -> int:
-    return min(len(waiting), _MAX_ROUNDS)
 
 
 def _assign_index(request: Request, sent: list[Request], reads: dict[tuple[int, Command], int]) -> int:
