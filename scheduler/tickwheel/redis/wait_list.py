@@ -186,6 +186,8 @@ class WaitList:
         """
         with self._lock:
             self._unswept = list(self._queues)
+            # Otherwise, `sweep_part` counts the sweep at its end.
+            self._sweep_count += not self._unswept
             readers = self._closed_queues.sweep()
         self._notify(readers)
 
