@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
+from tickwheel.runtime.backoff import exponential
 from tickwheel.tasks.exceptions import TimeLimitExceeded
 
 _log = logging.getLogger("tickwheel.celery")
@@ -50,15 +51,17 @@ class _RepeatedStore:
         self._on_stored = on_stored
 
     def __call__(self, task_id: str, *args: Any, **options: Any) -> Any:
-        ends_at, pause_s, is_last = time.monotonic() + REPEAT_S, _PAUSE_S, False
+        ends_at, failures, is_last = time.monotonic() + REPEAT_S, 0, False
         while True:
             try:
                 value = self._store(task_id, *args, **options)
                 break
             except Exception as error:
+                failures += 1
+                pause_s = exponential(_PAUSE_S, _PAUSE_MAX_S, failures)
                 if is_last or not self._is_outage(error) or time.monotonic() + pause_s > ends_at:
                     raise
-                if pause_s == _PAUSE_S:
+                if failures == 1:
                     _log.warning(
                         "cannot store the result of call %s, whose task has succeeded; trying again for up to %d s: %s",
                         *(task_id, REPEAT_S, error),
@@ -68,7 +71,6 @@ class _RepeatedStore:
                 except (TimeLimitExceeded, SoftTimeLimitExceeded):
                     # The task has ended within its limit. What failed is the storing.
                     raise error from None
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         self._on_stored(task_id)
         return value
 

@@ -123,13 +123,12 @@ class CoalescingExecutor(AsyncRedisExecutor):
         return replies
 
     def _turn(self, requests: list[Request]) -> AbstractAsyncContextManager[None]:
-        """Return the turn of a round that is sent separately. A round with few requests that are short needs none."""
-        # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
-        caller = PLACE.get()[0]
+        """Return the turn of a round that is sent separately. A round with few requests needs none."""
         if len(requests) <= _MAX_REQUESTS:
             return _NO_WAIT
         keys = sum(len(request.command) for request in requests if request.command is not None)
-        return self._turns.turn(caller, max(len(requests), keys // _KEYS_OF_A_REQUEST))
+        # A round of several calls belongs to the first one, which may have ended. So its context must not be used.
+        return self._turns.turn(PLACE.get()[0], max(len(requests), keys // _KEYS_OF_A_REQUEST))
 
     def _server(self, requests: list[Request]) -> str | None:
         """Return the server of a small round, or None for a round that is sent separately."""
