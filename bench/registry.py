@@ -95,6 +95,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "worker_overhead",
         "worker_cpu",
         "worker_supervisor_cpu",
+        "worker_log",
         "worker_against_celery",
         "worker_against_dramatiq",
     ),
@@ -120,6 +121,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "lease_takeover_stepped": tuple(f"lease_takeover_{shards}_stepped" for shards in LEASE_SHARDS),
     "lease_handover": ("lease_handover", "lease_handover_time"),
+    "lease_handover_last_resort": ("lease_handover_last_resort", "lease_handover_last_resort_service"),
     "election_quiet": (
         "election_wake_ups",
         "election_switches",

@@ -1,4 +1,4 @@
-"""The time until the child of another worker drives after SIGTERM to a worker, in an election by lease."""
+"""The time until the child of another worker or service drives after SIGTERM to one, in an election by lease."""
 
 import signal
 import sys
@@ -27,30 +27,38 @@ _BEATS: Final = 3
 _DEADLINE_S: Final = 60.0
 _APP: Final = "bench.no_op.long_task_app:app"
 # The drain is longer than a hand-over.
-_WORKER: Final = ("-m", "tickwheel", "worker", _APP, "--drive", "auto", "--drain", "300s")
+_PROGRAMS: Final = {
+    "worker": ("-m", "tickwheel", "worker", _APP, "--drive", "auto", "--drain", "300s"),
+    "service": ("-m", "tickwheel", "serve", "--listen", "127.0.0.1:0", "--drive", "auto"),
+}
 _EVENTS: Final = ("-m", "tickwheel.event_process", "--namespace", NAMESPACE, "--election", "lease")
 
 
 def lease_handover_last_resort(scale: Scale) -> list[Measurement]:
-    """Stop the worker whose child drives, while the worker runs a task, and another worker stands by."""
-    with tempfile.TemporaryDirectory() as folder, ValkeyServer("valkey", Path(folder), {"appendonly": "no"}) as server:
-        samples = _measure(server, Path(folder), scale.size(STOPS, 1))
+    """Stop the worker or service whose child drives, while another one stands by. The worker runs a task."""
     return [
-        Measurement(
-            "lease_handover_last_resort",
-            "time from SIGTERM to a worker whose child drives until the child of another worker drives, with an"
-            " election by lease (1 shard)",
-            "ms",
-            samples,
-            BAR,
-            value=max(samples),
-            details={"shards": 1, "lease_ms": LEASE_MS},
-        )
+        _row("lease_handover_last_resort", "worker", scale.size(STOPS, 1)),
+        _row("lease_handover_last_resort_service", "service", scale.size(STOPS, 1)),
     ]
 
 
-def _measure(server: ValkeyServer, folder: Path, count: int) -> list[float]:
-    """Return the times of several hand-overs in ms. After each, the worker that has taken over is stopped next."""
+def _row(name: str, kind: str, count: int) -> Measurement:
+    with tempfile.TemporaryDirectory() as folder, ValkeyServer("valkey", Path(folder), {"appendonly": "no"}) as server:
+        samples = _measure(server, Path(folder), kind, count)
+    return Measurement(
+        name,
+        f"time from SIGTERM to a {kind} whose child drives until the child of another {kind} drives, with an election"
+        " by lease (1 shard)",
+        "ms",
+        samples,
+        BAR,
+        value=max(samples),
+        details={"shards": 1, "lease_ms": LEASE_MS},
+    )
+
+
+def _measure(server: ValkeyServer, folder: Path, kind: str, count: int) -> list[float]:
+    """Return the times of several hand-overs in ms. After each, the program that has taken over is stopped next."""
     from bench.no_op import long_task_app
 
     samples: list[float] = []
@@ -65,13 +73,14 @@ def _measure(server: ValkeyServer, folder: Path, count: int) -> list[float]:
         with _program("events", _EVENTS, server, folder):
             wait_until(lambda: _driver(redis) != b"", "the event process drives", _DEADLINE_S)
         queue = tickwheel.queue(long_task_app.QUEUE)
-        driver = stack.enter_context(_program("worker-0", _WORKER, server, folder))
-        wait_until(lambda: _driver(redis) != b"", "the child of the first worker drives", _DEADLINE_S)
+        driver = stack.enter_context(_program(f"{kind}-0", _PROGRAMS[kind], server, folder))
+        wait_until(lambda: _driver(redis) != b"", f"the child of the first {kind} drives", _DEADLINE_S)
         for n in range(count):
             end = folder / f"end-{n}"
-            long_task_app.wait_for.now(str(end))
-            wait_until(lambda: queue.counts()["running"] == 1, "the task runs", _DEADLINE_S)
-            other = stack.enter_context(_program(f"worker-{n + 1}", _WORKER, server, folder))
+            if kind == "worker":
+                long_task_app.wait_for.now(str(end))
+                wait_until(lambda: queue.counts()["running"] == 1, "the task runs", _DEADLINE_S)
+            other = stack.enter_context(_program(f"{kind}-{n + 1}", _PROGRAMS[kind], server, folder))
             wait_until(lambda: len(_rows(redis)) == 2, "both children take part", _DEADLINE_S)
             for _ in range(_BEATS):
                 _wait_for_beat(redis, _rows(redis))
@@ -83,7 +92,7 @@ def _measure(server: ValkeyServer, folder: Path, count: int) -> list[float]:
 
 
 def _hand_over(driver: Process, redis: Any) -> float:
-    """Stop a worker. Return the time until the child of another worker drives, in ms."""
+    """Stop a program. Return the time until the child of another program drives, in ms."""
     before = _driver(redis)
     began = time.monotonic()
     driver.send_signal(signal.SIGTERM)

@@ -84,6 +84,7 @@ def _celery(*options: str, late: bool, prefetch: int) -> Peer:
 
 
 TICKWHEEL = Peer(_TICKWHEEL, lambda server, count: enqueue(server, "sync_no_op", count))
+WITHOUT_LOG = Peer((*_TICKWHEEL, "--log-tasks", "off"), TICKWHEEL.enqueue)
 # The best sensible settings of each peer, and its defaults. The best result of a peer counts. "late" means that the
 # peer acknowledges a task after the run, like Tickwheel's worker; "early" means before the run.
 PEERS = {
@@ -104,15 +105,18 @@ def worker_overhead(scale: Scale) -> list[Measurement]:
     """Measure Tickwheel and all peers in turns, and compare Tickwheel with the best settings of each peer."""
     count = scale.size(20_000, 200)
     ours: list[Run] = []
+    silent: list[Run] = []
     theirs: dict[str, dict[str, list[Run]]] = {
         peer: {name: [] for name in islice(settings, scale.size(len(settings), 1))} for peer, settings in PEERS.items()
     }
     for _ in range(scale.runs()):
         ours.append(measure(TICKWHEEL, count))
+        silent.append(measure(WITHOUT_LOG, count))
         for peer, by_settings in theirs.items():
             for name, runs in by_settings.items():
                 runs.append(measure(PEERS[peer][name], max(count // 4, 1)))
     about = {"tasks": count, "processes": 1, "batch": BATCH, "aof": "off"}
+    shares = [100 * (our.wall_us / other.wall_us - 1) for our, other in zip(ours, silent, strict=True)]
     task = f"a task that does nothing, on one worker process with batches of {BATCH}"
     return [
         Measurement(
@@ -132,6 +136,14 @@ def worker_overhead(scale: Scale) -> list[Measurement]:
             "µs",
             [run.supervisor_us for run in ours],
             None,
+        ),
+        Measurement(
+            "worker_log",
+            f"additional time for {task}, because of the two lines of its log (`--log-tasks off` has none)",
+            "%",
+            shares,
+            None,
+            details={"without_log_us": [round(run.wall_us, 1) for run in silent], **about},
         ),
         *(_compare(peer, by_settings, ours) for peer, by_settings in theirs.items()),
     ]

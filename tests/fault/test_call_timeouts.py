@@ -3,16 +3,19 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.serving_program import SERVE, ServingProgram
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.integration.blocking_aio import Blocking, LoopThread
 from tests.support.celery_app import make_celery_app
 from tickwheel import InvalidArgument, Tickwheel, Unavailable, aio, limits
 from tickwheel.celery import migrate
 from tickwheel.tasks import TaskApp, celery_routes
+from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.fault
 
@@ -78,6 +81,18 @@ def test_calls_of_producers_give_up_early_with_the_asyncio_client(task_client: A
     assert PRODUCER_S <= seconds_until_unavailable(lambda: work.enqueue(b"x")) < PRODUCER_S + 2
 
 
+def test_calls_of_producers_give_up_early_over_grpc(
+    tickwheel_server: PrivateServer, namespace: str, tmp_path: Path
+) -> None:
+    where = (tickwheel_server.url, "--namespace", namespace)
+    with ServingProgram(tmp_path, *SERVE, *where) as service, TaskApp(service.url, namespace=namespace) as app:
+        task = app.task(name="send")(lambda: None)
+        task.now()
+        service.kill()
+        assert PRODUCER_S <= seconds_until_unavailable(task.now) < PRODUCER_S + 2
+    tickwheel_server.clear(namespace)
+
+
 def test_an_app_gives_up_early_outside_workers(proxy: FlakyProxy, namespace: str) -> None:
     proxy.refuses = True
     with TaskApp(proxy.url, namespace=namespace, drive=False) as app:
@@ -117,6 +132,11 @@ def test_a_timeout_of_the_client_applies_to_all_its_calls() -> None:
     assert (settings.timeout_s, settings.producer_timeout_s) == (2, 2)
     settings = aio.Tickwheel("redis://localhost")._client_settings
     assert (settings.timeout_s, settings.producer_timeout_s) == (limits.RETRY_MS / 1000, PRODUCER_S)
+
+
+def test_the_blocking_client_has_one_timeout_for_all_its_calls(thread_client: Any) -> None:
+    settings = thread_client._client_settings
+    assert (settings.timeout_s, settings.producer_timeout_s) == (limits.RETRY_MS / 1000, limits.RETRY_MS / 1000)
 
 
 @pytest.mark.parametrize("fault", ["stalls", "refuses"])

@@ -33,6 +33,8 @@ pytestmark = pytest.mark.fault
 SHARDS = 4
 HOST = socket.gethostname()
 PROMOTED_AFTER = timedelta(seconds=2)
+# A hand-over within a second, on a busy machine. Nobody takes over from a killed process sooner than after 3 s.
+HAND_OVER_S = 3.0
 StartWorker = Callable[..., Worker]
 
 
@@ -162,6 +164,18 @@ def test_shards_are_released_when_a_queue_gets_a_sink(
     assert "ended with code" not in worker.log
 
 
+def test_a_worker_without_brokers_leaves_a_namespace_that_relays_its_history_to_event_processes(
+    tickwheel_server: PrivateServer, server: Any, namespace: str, tmp_path: Path
+) -> None:
+    with (
+        Tickwheel(tickwheel_server.url, namespace=namespace, history="relay", drive=False) as client,
+        Worker(tickwheel_server.url, namespace, tmp_path, drive="auto") as worker,
+    ):
+        reason = "relayed to Kafka, and this program has no Kafka brokers"
+        eventually(lambda: reason in worker.log, "the worker logs the reason", SETTLED_S)
+        assert set(LeaseOwners(client, server).now()) == {""}
+
+
 def test_a_worker_with_brokers_drives_and_serves_sinks(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, kafka: Kafka, topic: str
 ) -> None:
@@ -250,8 +264,28 @@ def test_a_worker_of_a_service_does_not_drive(
         assert leaders.now() == [""] * SHARDS
 
 
-# A hand-over within a second, on a busy machine. Nobody takes over from a killed process sooner than after 3 s.
-HAND_OVER_S = 3.0
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_stopped_service_hands_over(
+    tickwheel: Tickwheel,
+    tickwheel_server: PrivateServer,
+    start: StartWorker,
+    leaders: LeaseOwners,
+    tmp_path: Path,
+    processes: str,
+) -> None:
+    where = (tickwheel_server.url, "--namespace", tickwheel._context.namespace, "--drive", "auto")
+    with ServingProgram(tmp_path, *SERVE, *where, "--processes", processes) as service:
+        child = wait_for_driver(leaders, service)
+        another = start()
+        wait_for_member(leaders, 2)
+        for _ in range(3):
+            wait_until_members_write(leaders)
+        service.send_signal(signal.SIGTERM)
+        eventually(lambda: child not in leaders.now() and "" not in leaders.now(), "another drives", HAND_OVER_S)
+        wait_for_driver(leaders, another)
+        assert service.wait(60) == 0
+
+
 LONG_DRAIN = ("--drain", "300s")
 
 

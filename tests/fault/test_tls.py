@@ -33,10 +33,13 @@ def url(proxy: FlakyProxy, trusted: str = "server.pem") -> str:
     return f"{proxy.url}?ssl_ca_certs={quote(str(CERTS / trusted))}"
 
 
-def test_a_delayed_message_reaches_a_waiting_dequeue_through_tls(proxy: FlakyProxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("election", [None, "lease"])
+def test_a_delayed_message_reaches_a_waiting_dequeue_through_tls(
+    proxy: FlakyProxy, tmp_path: Path, election: str | None
+) -> None:
     with (
         Tickwheel(url(proxy), namespace="tls") as tickwheel,
-        EventProcessChild(url(proxy), "tls", tmp_path / "lock"),
+        EventProcessChild(url(proxy), "tls", tmp_path / "lock", election=election),
     ):
         work = tickwheel.queue("work")
         work.enqueue(b"secret", delay=timedelta(milliseconds=200))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fault.event_processes import EventProcessChild
-from tests.integration.cli.command_runner import Run
+from tests.integration.cli.command_runner import Run, documents
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
@@ -87,6 +87,15 @@ def test_commands_warn_at_once_after_the_last_event_process_of_an_election_by_le
         process.kill()
     wait_until_nobody_listens(server, cli_client._context.namespace)
     assert f"warning: {WARNING} '{cli_client._context.namespace}'" in run(*command).stderr
+
+
+def test_a_failed_message_that_waits_for_its_back_off_has_the_warning(run: Run, cli_client: Tickwheel) -> None:
+    run("enqueue", "jobs", "x", "--id", "later")
+    run("enqueue", "jobs", "x", "--id", "never")
+    tokens = {line["id"]: line["token"] for line in documents(run("dequeue", "jobs", "--limit", "2", "--json"))}
+    warning = f"warning: {WARNING} '{cli_client._context.namespace}'"
+    assert warning in run("fail", "jobs", "later", "--token", tokens["later"], "--retry-in", "1h").stderr
+    assert warning not in run("fail", "jobs", "never", "--token", tokens["never"], "--final").stderr
 
 
 def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:

@@ -59,6 +59,12 @@ def test_waiting_calls_are_moved_with_their_times_and_order_and_run(deployment: 
     assert queue.get(expired).state == "completed"
 
 
+def test_an_import_into_a_namespace_that_nobody_drives_has_a_warning(deployment: Shop) -> None:
+    shop.note.delay("x")
+    done = subprocess.run(command(deployment), cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert f"warning: no event process drives namespace '{deployment.namespace}'" in done.stderr
+
+
 def test_the_key_prefix_of_a_broker_is_used(deployment: Shop) -> None:
     options = shop.celery.conf.broker_transport_options
     shop.celery.conf.broker_transport_options = {**options, "global_keyprefix": "shop:"}
