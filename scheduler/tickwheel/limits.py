@@ -105,8 +105,11 @@ CALLER_READS = 8
 UNCOUNTED_ANSWER_BYTES = 4 * 1024
 # Bytes of all large answers that their clients have not read. Each byte takes two bytes of memory.
 ANSWERS_BYTES = 64 * 1024 * 1024
-# Bytes of the answers that a process builds at a time. If they have as many, it builds some more for each caller.
-ANSWERS_AT_ONCE = 16 * 1024 * 1024
+# Bytes of the answers that a process builds at a time. A caller may have at most as many of them as it leaves free for
+# others. Further answers take turns, a few for each caller.
+ANSWERS_AT_ONCE = 32 * 1024 * 1024
+# An answer whose size has no limit counts as many bytes as a caller may have if no other builds answers.
+UNLIMITED_ANSWER_BYTES = ANSWERS_AT_ONCE // 2
 CALLER_ANSWERS = 2
 # If a shard does not answer, the turns of such answers end early, so that the caller can read other shards. Answers of
 # at most as many bytes go on without a turn, for each caller and line (`ANSWER_LINES`). All of them arrive when the

@@ -146,7 +146,7 @@ def test_waiting_calls_take_no_turns_of_answers_and_end_not_with_unread_answers(
     def refuse(_: int = 0) -> None:
         raise LimitExceeded("the caller has too many unread answers")
 
-    monkeypatch.setattr(waiting.answers, "building", limits.ANSWERS_AT_ONCE)
+    waiting.answers.building.count("others", limits.ANSWERS_AT_ONCE)
     monkeypatch.setattr(waiting.answers, "turn", refuse)
     monkeypatch.setattr(waiting.answers, "check", refuse)
     waiting.begin([["late"], ["late", "absent"]])

@@ -239,7 +239,7 @@ def test_each_call_that_waits_counts_as_a_waiting_call_and_delays_no_answer(
     waiting = [send.future(request, timeout=60, metadata=metadata) for _ in range(2)]
     eventually(lambda: service.server._wait_limit.in_use == 2, "the calls wait")
     # Calls that build answers have a few turns, which a waiting call does not hold.
-    eventually(lambda: not service.server._answers.building, "no answer is built")
+    eventually(lambda: not service.server._answers.building.total, "no answer is built")
     with pytest.raises(grpc.RpcError) as refused:
         generic_client(channel, WAITER).call(name, **fields, wait_ms=1)
     assert details(refused.value)[0].reason == "LIMIT_EXCEEDED"

@@ -157,7 +157,7 @@ def test_a_caller_with_too_many_unread_answers_is_refused_until_its_calls_end(
             hostile.call("Complete", **listed, leases=[])
         eventually(lambda: not held.total, "the calls have ended with their connection")
         assert hostile.call("ListMessages", **listed)["messages"]
-        assert not service.server._answers.building
+        assert not service.server._answers.building.total
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_an_unread_response_of_a_batch_counts_once_also_while_it_waits_for_other
         eventually(lambda: sum(leased(other, queue) for queue in queues) == 2 * each, "all are leased")
         expected = 2 * each * len(PAYLOAD)
         eventually(lambda: answers.bytes.total > expected, "both responses are counted")
-        eventually(lambda: not answers.building, "both responses are written or wait for it")
+        eventually(lambda: not answers.building.total, "both responses are written or wait for it")
         assert expected < answers.bytes.total < 1.1 * expected
     eventually(lambda: not answers.bytes.total, "the call has ended with its connection")
 

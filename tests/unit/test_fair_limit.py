@@ -14,7 +14,7 @@ from tickwheel.client.settings import ClientSettings
 from tickwheel.plan import ContinueWalk
 from tickwheel.service import answer_limits
 from tickwheel.service.answer_limits import AnswerLimits, Turn
-from tickwheel.service.call_limits import CallLimits, RequestLimits, peer_address
+from tickwheel.service.call_limits import PLACE, CallLimits, RequestLimits, peer_address
 from tickwheel.service.fair_limit import FairLimit
 from tickwheel.service.method_table import METHOD_TABLE
 from tickwheel.service.server import Server
@@ -139,13 +139,61 @@ def test_a_walk_of_a_caller_waits_for_the_last_round_of_another_walk() -> None:
         waiting = asyncio.create_task(second.continue_walk(ContinueWalk()))
         await asyncio.sleep(0)
         # The second call does not count as one that builds its answer.
-        assert (waiting.done(), answers.building) == (False, 1)
+        assert (waiting.done(), answers.building.total) == (False, 1)
         # The first call does something else, for example on the next shard.
         first.begin_step()
         await waiting
-        assert answers.building == 2
+        assert answers.building.total == 2
         second.end()
         await first.continue_walk(ContinueWalk())
+
+    asyncio.run(run())
+
+
+def test_the_answers_that_a_caller_builds_leave_room_for_those_of_others() -> None:
+    answers = AnswerLimits(100)
+    call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
+
+    async def begin(caller: str) -> Turn:
+        call_limits.take_place(Peer())
+        PLACE.set((caller, Peer()))
+        turn = Turn(answers, 10)
+        await turn.begin()
+        return turn
+
+    async def run() -> None:
+        # The calls without a place among these answers take turns of their caller instead.
+        for _ in range(5 + limits.CALLER_ANSWERS):
+            await begin("a")
+        assert answers.building.total == 50
+        waiting = asyncio.create_task(begin("a"))
+        await asyncio.sleep(0)
+        turns = [await begin("b") for _ in range(2)]
+        assert (answers.building.total, waiting.done()) == (70, False)
+        for turn in turns:
+            turn.end()
+        assert answers.building.total == 50
+        waiting.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_paused_turn_begins_again_before_the_next_read() -> None:
+    answers = AnswerLimits()
+
+    async def run() -> None:
+        async with (turn := Turn(answers, 10)):
+            turn.pause()
+            assert answers.building.total == 0
+            await turn.begin_before_read()
+            assert answers.building.total == 10
+            await turn.begin_before_read()
+            assert answers.building.total == 10
+            turn.pause()
+            await turn.begin_after_wait()
+            await turn.begin_before_read()
+            assert answers.building.total == 10
+        assert answers.building.total == 0
 
     asyncio.run(run())
 
@@ -156,7 +204,7 @@ def test_answers_of_a_shard_that_does_not_answer_hold_up_no_other_answers_of_the
     monkeypatch.setattr(limits, "TURN_S", 0.0)
     answers = AnswerLimits()
     # Others build as many answers as the process builds at a time.
-    answers.building = limits.ANSWERS_AT_ONCE
+    answers.building.count("others", limits.ANSWERS_AT_ONCE)
     call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
 
     async def build(until: asyncio.Event) -> None:
@@ -176,13 +224,13 @@ def test_answers_of_a_shard_that_does_not_answer_hold_up_no_other_answers_of_the
         await asyncio.gather(*hanging)
 
     asyncio.run(run())
-    assert answers.building == limits.ANSWERS_AT_ONCE
+    assert answers.building.total == limits.ANSWERS_AT_ONCE
 
 
 def test_the_turn_of_a_large_answer_does_not_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TURN_S", 0.0)
     answers = AnswerLimits()
-    answers.building = limits.ANSWERS_AT_ONCE
+    answers.building.count("others", limits.ANSWERS_AT_ONCE)
     begun: list[int] = []
     call_limits = CallLimits(FairLimit(100, "calls"), RequestLimits())
 

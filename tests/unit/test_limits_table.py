@@ -66,8 +66,9 @@ SERVICE_ROWS = {
     " message. So a dequeue can return fewer messages than `limit` although there are more",
     "answers that clients have not read (above 4 KiB)": (
         f"– ; a caller with more than {limits.ANSWER_BYTES // 2**20} MiB may have at most as many bytes as it leaves"
-        f" free for others. The process builds {limits.ANSWERS_AT_ONCE // 2**20} MiB of answers at a time and, if it"
-        f" builds as many, {limits.CALLER_ANSWERS * 3} more of each caller: {limits.CALLER_ANSWERS} of up to"
+        f" free for others. The process builds {limits.ANSWERS_AT_ONCE // 2**20} MiB of answers at a time, of a caller"
+        f" at most as many as it leaves free for others, and {limits.CALLER_ANSWERS * 3} more of each caller:"
+        f" {limits.CALLER_ANSWERS} of up to"
         f" {limits.ANSWER_LINES[0] / 2**20:g} MiB, {limits.CALLER_ANSWERS} of up to"
         f" {limits.ANSWER_LINES[1] // 2**20} MiB, and {limits.CALLER_ANSWERS} larger ones. The others wait. Answers"
         f" that wait for a shard for longer than {limits.TURN_S:g} s no longer count, up to"

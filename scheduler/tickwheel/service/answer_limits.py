@@ -12,7 +12,7 @@ from tickwheel import limits
 from tickwheel.errors import LimitExceeded
 from tickwheel.plan import ContinueWalk
 from tickwheel.service.authorization import CALL
-from tickwheel.service.call_limits import name_current_caller, on_end_of_call
+from tickwheel.service.call_limits import PLACE, name_current_caller, on_end_of_call
 from tickwheel.service.fair_limit import CallerTurns, FairLimit, SizedTurn, SizedTurns
 
 # The event loop is busy if its thread uses more than this share of a pause. The checks of two turns use less.
@@ -31,7 +31,8 @@ class AnswerLimits:
         hanging_max: int | None = None,
     ) -> None:
         """``at_once``: bytes of the answers that are built at a time, except for those whose caller has a turn; by
-        default `limits.ANSWERS_AT_ONCE`. With 0, each answer needs a turn.
+        default `limits.ANSWERS_AT_ONCE`. A caller may build at most as many as it leaves free for others. With 0, each
+        answer needs a turn.
 
         The turn of a caller ends ``pause_s`` seconds after its call has ended it, and later if the event loop is busy:
         see `limits.PAUSES_AFTER_CHECK`. Meanwhile, the event loop accepts calls of others. With a pause, a call that
@@ -39,7 +40,6 @@ class AnswerLimits:
 
         ``hanging_max``: see `SizedTurns`; by default `limits.CALLER_HANGING_BYTES`.
         """
-        self.at_once = limits.ANSWERS_AT_ONCE if at_once is None else at_once
         self.pause_s = pause_s
         # An answer is counted when it is complete, so a caller can have more bytes than its share.
         self.bytes = FairLimit(
@@ -49,7 +49,7 @@ class AnswerLimits:
             ignores_excess=True,
         )
         # The bytes of the answers that are built at present without a turn of their caller.
-        self.building = 0
+        self.building = FairLimit(limits.ANSWERS_AT_ONCE if at_once is None else at_once, "bytes of answers at once")
         if hanging_max is None:
             hanging_max = limits.CALLER_HANGING_BYTES
         self._turns = SizedTurns(limits.CALLER_ANSWERS, hanging_max, limits.ANSWER_LINES)
@@ -111,7 +111,8 @@ class Turn:
     def __init__(self, answers: AnswerLimits, size: int) -> None:
         self._answers = answers
         self._size = size
-        self._counted = 0
+        # The caller for whom the answer counts, or None.
+        self._counted: str | None = None
         self._turn: SizedTurn | None = None
         # Held while the call continues a walk.
         self.walk: asyncio.Semaphore | None = None
@@ -129,13 +130,14 @@ class Turn:
     async def begin(self) -> None:
         """Wait until the process may build the answer. Raises LimitExceeded if the caller has left too many unread."""
         answers = self._answers
-        if answers.building + self._size > answers.at_once and (answers.building or not answers.at_once):
+        caller = PLACE.get()[0]
+        if answers.building.allows(caller, self._size):
+            answers.building.count(caller, self._size)
+            self._counted = caller
+        else:
             turn = answers.turn(self._size)
             await turn.begin()
             self._turn = turn
-        else:
-            answers.building += self._size
-            self._counted = self._size
         try:
             answers.check()
         except LimitExceeded:
@@ -146,21 +148,30 @@ class Turn:
         """Begin the turn that the call has ended before it waited for messages, or put this off until its next read:
         most calls that are woken do not read.
         """
-        if self._answers.pause_s:
-            self._is_put_off = True
-        else:
+        self._is_put_off = bool(self._answers.pause_s)
+        if not self._is_put_off:
             await self.begin()
 
+    def pause(self) -> None:
+        """Let others build answers, and put the next begin off until the next read.
+
+        A turn in the line of the caller goes on, because it holds up nothing but answers of the caller.
+        """
+        if self._counted is not None:
+            self.end()
+            self._is_put_off = True
+
     async def begin_before_read(self) -> None:
-        """Begin the turn if `begin_after_wait` has put this off."""
+        """Begin the turn if `begin_after_wait` or `pause` has put this off."""
         if self._is_put_off:
             self._is_put_off = False
             await self.begin()
 
     def end(self) -> None:
         """End the turn, if the call has it, and the walk of the call."""
-        self._answers.building -= self._counted
-        self._counted = 0
+        if self._counted is not None:
+            self._answers.building.put_back(self._counted, self._size)
+            self._counted = None
         if self._turn is not None:
             if self._answers.pause_s:
                 _call_after_pauses(self._answers.pause_s, self._turn.end)

@@ -62,7 +62,7 @@ class FairLimit:
 
     def check(self, caller: str, amount: int = 1) -> None:
         """Raise LimitExceeded if the caller may not hold ``amount`` more."""
-        if not self._allows(caller, amount):
+        if not self.allows(caller, amount):
             in_any_case = f", and {self._min_share:,} in any case" if self._min_share else ""
             raise LimitExceeded(
                 f"{caller} has {self._held.get(caller, 0):,} {self._noun}, and a caller may have at most as many as it"
@@ -74,7 +74,7 @@ class FairLimit:
     async def wait(self, caller: str, amount: int = 1) -> None:
         """Wait until the caller may hold ``amount`` more."""
         attempts = 0
-        while not self._allows(caller, amount):
+        while not self.allows(caller, amount):
             attempts += 1
             await asyncio.sleep(exponential(_PAUSE_S, _PAUSE_MAX_S, attempts))
 
@@ -88,7 +88,8 @@ class FairLimit:
         self._add(caller, -amount)
         self.total -= amount
 
-    def _allows(self, caller: str, amount: int) -> bool:
+    def allows(self, caller: str, amount: int) -> bool:
+        """Return whether the caller may hold ``amount`` more."""
         wanted = self._held.get(caller, 0) + amount
         if wanted <= max(self._min_share, self.limit - self.total - amount):
             return True

@@ -160,7 +160,7 @@ METHOD_ROWS: Final = (
     MethodRow("GetQueue", Role.READ),
     MethodRow(
         *("ListQueues", Role.READ),
-        answer_bytes=limits.ANSWERS_AT_ONCE,
+        answer_bytes=limits.UNLIMITED_ANSWER_BYTES,
     ),
     MethodRow("BlockQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("PurgeQueue", Role.ADMIN, reads_all_shards=True),
@@ -170,7 +170,7 @@ METHOD_ROWS: Final = (
     MethodRow("GetDepth", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
     MethodRow(
         *("GetForecast", Role.READ),
-        answer_bytes=limits.ANSWERS_AT_ONCE,
+        answer_bytes=limits.UNLIMITED_ANSWER_BYTES,
         reads_all_shards=True,
         shard_cost=lambda request: max(
             _SHARD, min(request.minutes or 60, limits.FORECAST_MINUTES_MAX) / limits.MINUTES_OF_A_MESSAGE

@@ -84,7 +84,7 @@ class Namespace:
         if dequeue.may_be_repeated:
             # Several calls with the same request id may have leased messages on different shards at the same time. The
             # answer has the messages of all of them.
-            return limits.ANSWERS_AT_ONCE
+            return limits.UNLIMITED_ANSWER_BYTES
         config = self.context.configs.get(dequeue.coalescing_key[0])
         if config is None:
             return limits.ANSWER_BYTES
