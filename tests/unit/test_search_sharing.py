@@ -219,3 +219,26 @@ def test_the_number_of_remembered_filters_is_limited() -> None:
         searches.end(call, is_subscribed=True)
 
     assert len(searches._groups) <= 1_000
+
+
+class CountedSearch(Search):
+    """Counts how often it is read whether the search is final."""
+
+    reads = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "final":
+            CountedSearch.reads += 1
+        return super().__getattribute__(name)
+
+
+def test_many_queued_searches_that_end_are_not_read_again_for_each_of_them() -> None:
+    CountedSearch.reads = 0
+    searches = SharedSearches()
+    count = 1_000
+    queued = [CountedSearch("q", b"filter", "", final=False, woken=False) for _ in range(count)]
+    for search in queued:
+        searches.begin(search, lambda: None, is_subscribed=False)
+    for search in reversed(queued):
+        searches.end(search, is_subscribed=False)
+    assert CountedSearch.reads < 10 * count

@@ -15,6 +15,7 @@ finds messages doubles the number of searches that run at a time, and an empty s
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from tickwheel.plan import Search
@@ -29,7 +30,7 @@ _TRUSTED_S = 30.0
 class _Group:
     """The searches of one caller for one queue and filter."""
 
-    __slots__ = ("began", "nothing_since", "queued", "running", "slow_at", "trusted_until", "width")
+    __slots__ = ("began", "nothing_since", "queued", "running", "slow_at", "trusted_until", "unfinal_count", "width")
 
     def __init__(self) -> None:
         # The number of searches that began so far. The number of a search is its position among them.
@@ -37,8 +38,11 @@ class _Group:
         # Each running search, with its number, the state of the announcements at its begin (None if unknown), and the
         # time of its begin.
         self.running: dict[Search, tuple[int, int | None, float]] = {}
-        # Each search that waits for its turn, with the value of `began` when it asked, and its callback.
-        self.queued: dict[Search, tuple[int, Callable[[], None]]] = {}
+        # Each search that waits for its turn, with the value of `began` when it asked, and its callback. An ordered
+        # dictionary finds its first key at once, however many were removed.
+        self.queued: OrderedDict[Search, tuple[int, Callable[[], None]]] = OrderedDict()
+        # How many of them an empty search of the past may answer.
+        self.unfinal_count = 0
         # The maximum number of running searches. Grows at the time `slow_at` if no search ends until then.
         self.width, self.slow_at = 1, 0.0
         # The state of the announcements at the begin of the last empty search (None if unknown), and the time until
@@ -61,9 +65,33 @@ class _Group:
         answered = [
             search for search, (asked, _) in self.queued.items() if asked < number and (is_complete or not search.final)
         ]
-        for search in answered:
-            search.is_answered = True
-        return [self.queued.pop(search)[1] for search in answered]
+        return [self._answer(search) for search in answered]
+
+    def settle_unfinal(self) -> list[Callable[[], None]]:
+        """Answer the queued searches that are not final, because nothing became ready. Return their callbacks."""
+        answered = [search for search in self.queued if not search.final] if self.unfinal_count else []
+        return [self._answer(search) for search in answered]
+
+    def enqueue(self, search: Search, notify: Callable[[], None]) -> None:
+        self.queued[search] = self.began, notify
+        self.unfinal_count += not search.final
+
+    def run_next(self, announced: int | None) -> Callable[[], None]:
+        """Run the first queued search. Return its callback."""
+        search, (_, notify) = self.queued.popitem(last=False)
+        self.unfinal_count -= not search.final
+        self.run(search, announced)
+        return notify
+
+    def leave(self, search: Search) -> None:
+        """Remove the search if it is queued."""
+        if self.queued.pop(search, None) is not None:
+            self.unfinal_count -= not search.final
+
+    def _answer(self, search: Search) -> Callable[[], None]:
+        search.is_answered = True
+        self.unfinal_count -= not search.final
+        return self.queued.pop(search)[1]
 
 
 class SharedSearches:
@@ -109,7 +137,7 @@ class SharedSearches:
                 # `WaitList` limits the number of woken searches.
                 group.run(search, announced)
             else:
-                group.queued[search] = group.began, notify
+                group.enqueue(search, notify)
 
     def is_queued(self, search: Search) -> bool:
         """Return whether the search neither runs nor has an answer."""
@@ -130,7 +158,7 @@ class SharedSearches:
         """End a search, whether it ran or not. If the search has no outcome, the next one runs."""
         with self._lock:
             group = self._group(search)
-            group.queued.pop(search, None)
+            group.leave(search)
             number, announced, began_at = group.running.pop(search, (0, None, 0.0))
             callbacks = []
             if number and search.found:
@@ -145,18 +173,10 @@ class SharedSearches:
 
     def _run_queued(self, of: Search, group: _Group, *, is_subscribed: bool) -> list[Callable[[], None]]:
         """Answer or run the queued searches that need not wait any longer. Return their callbacks."""
-        callbacks = []
         announced = self._announced(of) if is_subscribed else None
-        is_known_empty = group.is_known_empty(announced)
-        for search, (_, notify) in list(group.queued.items()):
-            if is_known_empty and not search.final:
-                search.is_answered = True
-            elif len(group.running) < group.width:
-                group.run(search, announced)
-            else:
-                continue
-            del group.queued[search]
-            callbacks.append(notify)
+        callbacks = group.settle_unfinal() if group.is_known_empty(announced) else []
+        while group.queued and len(group.running) < group.width:
+            callbacks.append(group.run_next(announced))
         return callbacks
 
     def _announced(self, search: Search) -> int:
