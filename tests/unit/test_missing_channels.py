@@ -33,6 +33,15 @@ def test_a_caller_without_channels_has_no_turn() -> None:
     assert (missing.take(5), bool(missing)) == ([b"b0"], False)
 
 
+def test_a_channel_moves_to_the_turns_of_a_caller_with_fewer_channels() -> None:
+    missing = channels_of(a=3, b=1)
+    assert missing.move(b"a2", "a", "b")
+    assert not missing.move(b"a2", "b", "a")
+    assert not missing.move(b"absent", "a", "c")
+    assert missing.move(b"a1", "a", "c")
+    assert missing.take(10) == [b"a0", b"b0", b"a2", b"a1"]
+
+
 class Clock:
     now = 100.0
 

@@ -29,6 +29,15 @@ class MissingChannels:
             if not channels:
                 del self._by_caller[caller]
 
+    def move(self, channel: bytes, caller: str, to: str) -> bool:
+        """Let another caller's turns send a channel if that caller has fewer of them. Return whether it does."""
+        channels = self._by_caller.get(caller)
+        if channels is None or channel not in channels or len(self._by_caller.get(to, ())) >= len(channels):
+            return False
+        self.discard(channel, caller)
+        self.add(channel, to)
+        return True
+
     def take(self, count: int) -> list[bytes]:
         """Remove and return up to ``count`` channels, as many of each caller as possible."""
         taken: list[bytes] = []

@@ -95,6 +95,7 @@ class Subscriptions(Generic[E]):
         now = time.monotonic()
         if (subscription := self._by_queue.get(queue)) is not None:
             subscription.used_at = now
+            self._channels.share(subscription.unconfirmed, caller)
             return subscription.confirmed, False
         if not self._caller_channels.take(caller, self._channels.count(queue)):
             return None, False
@@ -343,8 +344,7 @@ class Subscriptions(Generic[E]):
 
     def _forget(self, channels: list[bytes]) -> None:
         for channel in channels:
-            server = self._channels.server(channel)
-            if server is not None:
+            if (server := self._channels.server(channel)) is not None:
                 self._probes.on_answer(server, channel)
         self._channels.forget_servers(channels)
         self.slots_stale = self._topology.is_cluster

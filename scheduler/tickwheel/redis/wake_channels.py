@@ -79,6 +79,13 @@ class WakeChannels:
         self._servers += [self._topology.server(shard) for shard in range(len(self._servers), len(names))]
         return list(channels.values())
 
+    def share(self, channels: Collection[bytes], caller: str) -> None:
+        """Let channels be sent in the turns of another caller if they are sent earlier by this."""
+        for channel in channels:
+            entry = self._channels[channel]
+            if entry.caller != caller and self._missing.move(channel, entry.caller, caller):
+                entry.caller = caller
+
     def remove(self, channels: Collection[bytes]) -> dict[str, list[bytes]]:
         """Remove channels. Return those that have a subscription, by server: the caller ends these subscriptions."""
         ended: dict[str, list[bytes]] = {}
