@@ -1,11 +1,12 @@
 """A task that waits for a queue can always be cancelled."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
-from tickwheel.redis.wait_list import WaitList
-from tickwheel.redis.wakeup_task import TaskWaiter
+from tickwheel.redis.task_waiters import TaskWaiter, WakeupPace
+from tickwheel.redis.wait_list import WAKEUPS_AT_ONCE, WaitList
 
 pytestmark = pytest.mark.unit
 
@@ -17,7 +18,7 @@ def not_refused() -> None:
 def test_a_waiter_woken_and_cancelled_at_once_is_cancelled() -> None:
     async def woken_and_cancelled() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))
+        parked = asyncio.create_task(TaskWaiter(WakeupPace(), waiters, "q", not_refused).wait(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         parked.cancel()
@@ -30,7 +31,7 @@ def test_a_waiter_woken_and_cancelled_at_once_is_cancelled() -> None:
 def test_a_waiter_wakes_when_its_queue_has_a_message() -> None:
     async def woken() -> None:
         waiters = WaitList()
-        parked = asyncio.create_task(TaskWaiter(waiters, "q", not_refused).wait(60))
+        parked = asyncio.create_task(TaskWaiter(WakeupPace(), waiters, "q", not_refused).wait(60))
         await asyncio.sleep(0)
         waiters.wake("q", 1)
         await parked
@@ -39,4 +40,34 @@ def test_a_waiter_wakes_when_its_queue_has_a_message() -> None:
 
 
 def test_a_waiter_wakes_when_its_time_is_over() -> None:
-    asyncio.run(TaskWaiter(WaitList(), "q", not_refused).wait(0.001))
+    asyncio.run(TaskWaiter(WakeupPace(), WaitList(), "q", not_refused).wait(0.001))
+
+
+def test_tasks_are_woken_in_parts() -> None:
+    """One announcement can wake thousands of tasks."""
+
+    async def wake_many() -> list[int]:
+        pace, woken = WakeupPace(), 0
+        events = [asyncio.Event() for _ in range(2 * WAKEUPS_AT_ONCE + 5)]
+
+        async def wait(event: asyncio.Event) -> None:
+            nonlocal woken
+            await event.wait()
+            woken += 1
+
+        tasks = [asyncio.create_task(wait(event)) for event in events]
+        await asyncio.sleep(0)
+        for event in events:
+            pace.wake(event)
+        counts = []
+        while not counts or counts[-1] < len(events):
+            await asyncio.sleep(0)
+            counts.append(woken)
+        await asyncio.gather(*tasks)
+        # Later wake-ups need not wait.
+        pace.wake(last := asyncio.Event())
+        assert last.is_set()
+        return counts
+
+    counts = asyncio.run(wake_many())
+    assert max(after - before for before, after in pairwise([0, *counts])) == WAKEUPS_AT_ONCE

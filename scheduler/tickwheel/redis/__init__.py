@@ -33,6 +33,7 @@ executor share the modules without I/O, which make the decisions.
     wake_channels.py      WakeChannels: the wake channels of queues, by server; no I/O
     wakeup_thread.py      WakeupThread: the receiver of wake-ups for threads
     wakeup_task.py        WakeupTask: the receiver of wake-ups for tasks
+    task_waiters.py       TaskWaiter and others: the handles of waiting tasks, and the pace at which these are woken
     channel_listener.py   ChannelListener: subscriptions of a thread to channels of one server
     url.py                URLs: validation, parts and redaction
     acl.py                the ACL users of a namespace

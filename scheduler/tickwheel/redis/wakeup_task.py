@@ -15,74 +15,14 @@ from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, Search
 from tickwheel.redis.asyncio_pools import AsyncConnectionPools, read_answer
 from tickwheel.redis.caller_channels import CallerChannels
-from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
-from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
+from tickwheel.redis.task_waiters import JointTaskWaiter, TaskEndWaiter, TaskWaiter, WakeupPace
 from tickwheel.redis.wait_list import SWEEP_S, WAKEUPS_AT_ONCE, WaitList
-from tickwheel.redis.waiter_handle import WaiterHandle
 from tickwheel.runtime.event_loop import abandon
 
 # Messages of a server that are processed without a pause. This takes about a millisecond.
 _MESSAGES_AT_ONCE: Final = 50
-
-
-class TaskWaiter(WaiterHandle):
-    """A task that sleeps until its queue has a message for it."""
-
-    def __init__(
-        self, waiters: WaitList, queue: str, check: Callable[[], None], where: bytes = b"", caller: str = ""
-    ) -> None:
-        self._event = asyncio.Event()
-        super().__init__(waiters, queue, self._event.set, check, where, caller)
-
-    async def wait(self, seconds: float) -> None:
-        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        await _sleep(self._event, seconds)
-        self._consume()
-
-
-class JointTaskWaiter(JointWaitHandle):
-    """A task that sleeps until one of its queues has a message for it."""
-
-    def __init__(
-        self, waiters: WaitList, queues: Sequence[str], check: Callable[[], None], caller: str, closed: Sequence[str]
-    ) -> None:
-        self._event = asyncio.Event()
-        super().__init__(waiters, queues, self._event.set, check, caller, closed)
-
-    async def wait(self, seconds: float) -> None:
-        """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
-        if self._may_sleep():
-            await _sleep(self._event, seconds)
-        else:
-            self._event.clear()
-        self._check()
-
-
-class TaskEndWaiter(EndWaitHandle):
-    """A task that sleeps until its message ends."""
-
-    def __init__(self, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
-        self._event = asyncio.Event()
-        super().__init__(waits, topic, field, self._event.set, check)
-
-    async def wait(self, seconds: float) -> None:
-        """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        await _sleep(self._event, seconds)
-        self._check()
-
-
-async def _sleep(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, for at most ``seconds``, and clear it."""
-    try:
-        # Not wait_for: before Python 3.12, wait_for loses a cancellation that coincides with the wake-up.
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
-    finally:
-        event.clear()
 
 
 class WakeupTask:
@@ -97,6 +37,7 @@ class WakeupTask:
         """``caller_channels``: the channels of the callers in all namespaces of the service."""
         self._servers = servers
         self._waiters = WaitList()
+        self._pace = WakeupPace()
         self._subscriptions: Subscriptions[asyncio.Event] = Subscriptions(
             servers.topology, self._waiters, channels, caller_channels
         )
@@ -132,7 +73,7 @@ class WakeupTask:
         self._start()
         if exists:
             await self._confirm(queue, self._servers.answer_s, caller)
-        waiter = TaskWaiter(self._waiters, queue, self._subscriptions.check, where, caller)
+        waiter = TaskWaiter(self._pace, self._waiters, queue, self._subscriptions.check, where, caller)
         if exists:
             # The subscription may have ended before the waiter was there.
             self._begin_subscription(queue, caller)
@@ -155,7 +96,7 @@ class WakeupTask:
         ends = time.monotonic() + self._servers.answer_s
         for queue in queues:
             await self._confirm(queue, max(ends - time.monotonic(), 0), caller)
-        waiter = JointTaskWaiter(self._waiters, queues, self._subscriptions.check, caller, closed)
+        waiter = JointTaskWaiter(self._pace, self._waiters, queues, self._subscriptions.check, caller, closed)
         for queue in queues:
             self._begin_subscription(queue, caller)
         return waiter
@@ -167,7 +108,7 @@ class WakeupTask:
         does.
         """
         await self._confirm(topic, self._servers.answer_s)
-        waiter = TaskEndWaiter(self._subscriptions.end_waits, topic, field, self._subscriptions.check)
+        waiter = TaskEndWaiter(self._pace, self._subscriptions.end_waits, topic, field, self._subscriptions.check)
         # The subscription may have ended before the waiter was there.
         self._begin_subscription(topic)
         return waiter
@@ -198,10 +139,15 @@ class WakeupTask:
             )
         self._subscriptions.check()
 
-    async def begin_search(self, search: Search) -> None:
-        """Return when the search may run or has an answer. The caller must call `end_search` afterwards."""
+    async def begin_search(self, search: Search, on_queued: Callable[[], None] | None = None) -> None:
+        """Return when the search may run or has an answer. The caller must call `end_search` afterwards.
+
+        ``on_queued`` is called before a wait for other searches.
+        """
         turn = asyncio.Event()
-        self._subscriptions.begin_search(search, turn.set)
+        self._subscriptions.begin_search(search, partial(self._pace.wake, turn))
+        if on_queued is not None and self._subscriptions.is_queued(search):
+            on_queued()
         while self._subscriptions.is_queued(search):
             try:
                 async with asyncio.timeout(SWEEP_S):
