@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.integration.service_namespace import make_dequeue, open_namespace
 from tests.support.command_stats import calls_of
+from tests.support.wait_until import eventually_in_task
 from tickwheel import NewMessage, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
@@ -91,13 +93,14 @@ def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateSe
 
 
 @pytest.mark.parametrize(("filters", "is_long"), [({"a": "1"}, False), ({"a": "1", "b": "1"}, True)])
-def test_a_group_has_few_dequeues_that_take_long(
-    tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool
+@pytest.mark.parametrize(("group_s", "largest"), [(-1.0, 4), (60.0, 16)], ids=["slow-groups", "quick-groups"])
+def test_dequeues_that_take_long_have_groups_of_their_own_with_few_of_them(
+    tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool, group_s: float, largest: int
 ) -> None:
-    sizes: list[int] = []
+    groups: list[tuple[int, int]] = []
 
     async def work() -> None:
-        queue = f"filtered-{len(filters)}"
+        queue = f"filtered-{len(filters)}-{largest}"
         async with namespace(tickwheel_server) as of:
             await of.run(enqueue_many(of.context, queue, [NewMessage(metadata={**filters, "b": "2"})]))
             uncoalesced = of._executor.uncoalesced
@@ -105,21 +108,28 @@ def test_a_group_has_few_dequeues_that_take_long(
 
             async def record(requests: list[Request], *args: Any, **options: Any) -> list[Reply]:
                 scripts = [request.call.script.name for request in requests if request.call]
-                sizes.append(scripts.count("dequeue"))
+                short = [request for request in requests if request.command and request.command[0] == "GET"]
+                groups.append((scripts.count("dequeue"), len(short)))
                 return await send(requests, *args, **options)
 
             monkeypatch.setattr(uncoalesced, "round", record)
-            # Every group takes longer than this, so the groups become smaller.
-            monkeypatch.setattr(coalescing_executor, "_LONG_GROUP_S", -1.0)
+            # All groups count as slow or as quick ones.
+            monkeypatch.setattr(coalescing_executor, "_LONG_GROUP_S", group_s)
+            monkeypatch.setattr(coalescing_executor, "_SHORT_GROUP_S", group_s)
             options = DequeueOptions.parse(1, where=filters)
-            calls = [Dequeue(of.context, queue, options) for _ in range(8 * CALLS)]
-            await asyncio.gather(*(of.run(call.plan(LeasedMessage)) for call in calls))
+            long = [Dequeue(of.context, queue, options).plan(LeasedMessage) for _ in range(8 * CALLS)]
+            short = [send_request(Request(0, command=("GET", f"g{n}"))) for n in range(CALLS)]
+            await asyncio.gather(*map(of.run, long), *map(of.run, short))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(work())
-    groups = [size for size in sizes if size]
-    assert sum(groups) >= 8 * CALLS
-    assert (max(groups[5:], default=64) <= 4) is is_long
+    sizes = [size for size, _ in groups if size]
+    assert sum(sizes) >= 8 * CALLS
+    if is_long:
+        assert max(sizes) == largest
+        assert not [short for long, short in groups if long and short]
+    else:
+        assert max(sizes) > 16
 
 
 def test_a_refused_call_refuses_no_other_call(tickwheel_server: PrivateServer, server: Any) -> None:
@@ -171,3 +181,38 @@ def test_a_call_that_is_cancelled_takes_no_other_calls_answer(tickwheel_server: 
     answers = asyncio.run(cancel_one())
     assert isinstance(answers.pop(3), asyncio.CancelledError)
     assert len({message.id for messages in answers for message in messages}) == CALLS - 1
+
+
+def test_dequeues_that_wait_for_an_equal_search_leave_room_for_other_answers(
+    tickwheel_server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with namespace(tickwheel_server) as of:
+            await of.run(enqueue_many(of.context, "searched", [NewMessage(metadata={"a": "1"})]))
+            answer, asked, building = asyncio.Event(), asyncio.Event(), of._answers.building
+            send = of._executor.uncoalesced.round
+
+            async def hang(requests: list[Request], *args: Any, **options: Any) -> list[Reply]:
+                if any(request.call and request.call.script.name == "dequeue" for request in requests):
+                    asked.set()
+                    await answer.wait()
+                return await send(requests, *args, **options)
+
+            monkeypatch.setattr(of._executor.uncoalesced, "round", hang)
+            options = DequeueOptions.parse(1, where={"a": "1"}, wait=timedelta(seconds=30))
+            waiting = [asyncio.create_task(of.dequeue(Dequeue(of.context, "searched", options)))]
+            await asked.wait()
+            size = building.total
+            waiting += [asyncio.create_task(of.dequeue(Dequeue(of.context, "searched", options))) for _ in range(CALLS)]
+            [group] = of.wakeups._subscriptions._searches._groups.values()
+            # One more may search each second.
+            await eventually_in_task(lambda: len(group.queued) >= CALLS - 2, "the calls wait for the first search")
+            assert building.total <= 3 * size
+            answer.set()
+            await eventually_in_task(lambda: sum(task.done() for task in waiting) == 1, "a call gets the message")
+            await eventually_in_task(lambda: building.total == 0, "the others wait for further messages")
+            await of.run(enqueue_many(of.context, "searched", [NewMessage(metadata={"a": "1"})] * CALLS))
+            assert all(await asyncio.gather(*waiting))
+            assert building.total == 0
+
+    asyncio.run(work())

@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
-from tickwheel.plan import AwaitWakeup, Command, ContinueWalk, Reply, Request, Round
+from tickwheel.plan import (
+    AwaitWakeup,
+    BeginSearch,
+    Command,
+    ContinueWalk,
+    Reply,
+    Request,
+    Round,
+    Subscribe,
+    SubscribeJointly,
+    SubscribeToEnd,
+)
 from tickwheel.redis.asyncio_executor import AsyncRedisExecutor
 from tickwheel.service.answer_limits import TURN
 from tickwheel.service.batching.micro_batcher import MicroBatcher
@@ -31,12 +42,12 @@ _NO_WAIT: Final = nullcontext()
 _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 # Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
 _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
-# Scripts that may read some thousand index entries, which takes the server up to 4 ms. The calls of others wait for all
-# such calls of a group. So a group has fewer of them, at least `_LONG_CALLS_MIN`, if groups with them last longer than
-# `_LONG_GROUP_S`, apart from the average time of groups without them.
+# Scripts that may read some thousand index entries, which takes the server up to 4 ms. It executes all calls of a group
+# before the calls of others. So such calls have groups of their own, with few calls each. A group that lasts less than
+# the first time allows one more for the next group, and a group that lasts longer than the second time only the fewest.
 _LONG_SCRIPTS: Final = {"depth", "purge"}
-_LONG_CALLS_MIN: Final = 4
-_LONG_GROUP_S: Final = 0.02
+_LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 16
+_SHORT_GROUP_S, _LONG_GROUP_S = 0.01, 0.02
 
 
 @dataclass(slots=True)
@@ -45,7 +56,6 @@ class _PlanRound:
 
     requests: list[Request]
     already_applied: bool
-    is_long: bool
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
@@ -55,12 +65,12 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
         self._turns = turns
-        # How many long calls a group may have, and how long groups without long calls last on average.
-        self._long_calls_max = _MAX_ROUNDS
-        self._short_group_s = 0.0
+        # How many rounds with long calls a group may have.
+        self._long_rounds_max = _LONG_CALLS_MIN
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
-        self._batchers: dict[str, MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
+        # By server, and whether their rounds have long calls.
+        self._batchers: dict[tuple[str, bool], MicroBatcher[_PlanRound, list[Reply] | BaseException]] = {}
 
     async def _execute_step(
         self,
@@ -75,11 +85,17 @@ class CoalescingExecutor(AsyncRedisExecutor):
         if isinstance(step, ContinueWalk):
             return await turn.continue_walk(step)
         turn.begin_step()
-        if isinstance(step, Round):
-            await turn.begin_before_read()
+        # Calls that wait for messages, for subscriptions or for searches must not delay those that read messages.
+        match step:
+            case Round():
+                await turn.begin_before_read()
+            case BeginSearch(search):
+                assert self.wakeups is not None
+                return await self.wakeups.begin_search(search, turn.pause)
+            case Subscribe() | SubscribeJointly() | SubscribeToEnd():
+                turn.pause()
         if not isinstance(step, AwaitWakeup):
             return await super()._execute_step(step, already_applied, timeout_s, is_stopped)
-        # Calls that wait for messages must not delay those that read messages.
         turn.end()
         await super()._execute_step(step, already_applied, timeout_s)
         try:
@@ -112,12 +128,11 @@ class CoalescingExecutor(AsyncRedisExecutor):
                     timeout_s=timeout_s,
                     is_stopped=is_stopped,
                 )
-        batcher = self._batchers.get(server)
+        key = server, any(map(_is_long, requests))
+        batcher = self._batchers.get(key)
         if batcher is None:
-            batcher = self._batchers[server] = MicroBatcher(self._send_timed_group, self._max_batch)
-        replies = await batcher.submit(
-            _PlanRound(requests, already_applied, any(map(_is_long, requests))), PLACE.get()[0]
-        )
+            batcher = self._batchers[key] = self._make_batcher(is_long=key[1])
+        replies = await batcher.submit(_PlanRound(requests, already_applied), PLACE.get()[0])
         if isinstance(replies, BaseException):
             raise replies
         return replies
@@ -139,26 +154,21 @@ class CoalescingExecutor(AsyncRedisExecutor):
         servers = {self._servers.topology.server(request.shard) for request in requests}
         return servers.pop() if len(servers) == 1 else None
 
-    def _max_batch(self, waiting: Sequence[_PlanRound]) -> int:
-        long_calls = 0
-        for n, item in enumerate(waiting[:_MAX_ROUNDS]):
-            long_calls += item.is_long
-            if long_calls > self._long_calls_max:
-                return n
-        return min(len(waiting), _MAX_ROUNDS)
+    def _make_batcher(self, *, is_long: bool) -> MicroBatcher[_PlanRound, list[Reply] | BaseException]:
+        if is_long:
+            return MicroBatcher(self._send_long_group, lambda waiting: min(len(waiting), self._long_rounds_max))
+        return MicroBatcher(self._send_group, lambda waiting: min(len(waiting), _MAX_ROUNDS))
 
-    async def _send_timed_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
+    async def _send_long_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
         began = time.monotonic()
         try:
             return await self._send_group(group)
         finally:
             seconds = time.monotonic() - began
-            if not any(item.is_long for item in group):
-                self._short_group_s += (seconds - self._short_group_s) / 8
-            elif seconds - self._short_group_s > _LONG_GROUP_S:
-                self._long_calls_max = max(self._long_calls_max // 2, _LONG_CALLS_MIN)
-            elif seconds - self._short_group_s < _LONG_GROUP_S / 2:
-                self._long_calls_max = min(self._long_calls_max * 2, _MAX_ROUNDS)
+            if seconds > _LONG_GROUP_S:
+                self._long_rounds_max = _LONG_CALLS_MIN
+            elif seconds < _SHORT_GROUP_S and len(group) == self._long_rounds_max:
+                self._long_rounds_max = min(self._long_rounds_max + 1, _LONG_CALLS_MAX)
 
     async def _send_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
         sent: list[Request] = []

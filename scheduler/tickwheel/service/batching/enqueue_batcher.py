@@ -128,7 +128,7 @@ class _QueueBuffer:
         if batcher is None:
             drop_idle(self._batchers, _MAX_BATCHERS)
             batcher = self._batchers[packed.shard] = MicroBatcher(self._send, _max_batch)
-        result = await batcher.submit(packed)
+        result = await batcher.submit(packed, PLACE.get()[0])
         if result is None:
             # A message that exists already is answered as usual, but a group with another, new message was refused.
             [result] = await self._send([packed])

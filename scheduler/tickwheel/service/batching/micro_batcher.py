@@ -9,8 +9,8 @@ time (docs/decisions/0017).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -115,7 +115,14 @@ def _in_turns(waiting: list[tuple[T, asyncio.Future[R], str]]) -> list[tuple[T, 
         by_caller.setdefault(entry[2], []).append(entry)
     if len(by_caller) < 2:
         return waiting
-    return [entry for row in zip_longest(*by_caller.values()) for entry in row if entry is not None]
+    lines = deque(map(deque, by_caller.values()))
+    in_turns: list[tuple[T, asyncio.Future[R], str]] = []
+    while lines:
+        line = lines.popleft()
+        in_turns.append(line.popleft())
+        if line:
+            lines.append(line)
+    return in_turns
 
 
 def drop_idle(batchers: dict[Any, Any], max_batchers: int) -> None:
