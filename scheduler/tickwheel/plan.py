@@ -143,11 +143,12 @@ class SubscribeToEnd:
     """Subscribe to the ends of messages of a topic (`storage/end_topic.py`).
 
     After the subscription is confirmed, the answer is a waiter, which is woken when the message of ``field`` ends, or
-    if announcements may have been lost.
+    if announcements may have been lost. The waiters of several callers are woken in turns.
     """
 
     topic: str
     field: bytes
+    caller: str = ""
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """The wake channels of a process that has more of them than it subscribes to at a time."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from tickwheel.redis.subscription import Subscription
 from tickwheel.redis.wake_channels import CHANNELS_AT_ONCE, WakeChannels
 
 pytestmark = pytest.mark.unit
@@ -58,3 +60,21 @@ def test_the_channels_of_a_lost_connection_are_sent_after_those_of_other_servers
     parts = [channels.missing_by_server() for _ in range(3)]
     assert [queues_of(part) for part in parts] == [{"b"}, {"a"}, set()]
     assert [sorted(part) for part in parts] == [["down", "up"], ["down"], []]
+
+
+def test_a_caller_with_few_channels_does_not_wait_for_the_channels_of_the_first_caller() -> None:
+    servers: Any = Servers("a:1", "b:2")
+    channels = WakeChannels(servers, lambda queue: [f"{queue}-{n}" for n in range(4 if queue == "shared" else 900)])
+    channels.add("many", "a")
+    shared = channels.add("shared", "a")
+    channels.share(shared, "c")
+    assert "shared" in queues_of(channels.missing_by_server())
+    # The subscription has begun, so nothing moves.
+    channels.share(shared, "d")
+    assert channels.remove(shared)
+
+
+def test_unconfirmed_channels_are_shared_with_each_new_caller_once() -> None:
+    subscription = Subscription(threading.Event(), [b"x", b"y"], {b"x"}, 0.0, "a")
+    shared = [subscription.new_to(caller) for caller in ("a", "b", "b", "c", "a")]
+    assert shared == [(), (b"x",), (), (b"x",), ()]

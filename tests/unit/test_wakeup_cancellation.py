@@ -58,15 +58,23 @@ def test_tasks_are_woken_in_parts() -> None:
         tasks = [asyncio.create_task(wait(event)) for event in events]
         await asyncio.sleep(0)
         for event in events:
-            pace.wake(event)
-        counts = []
+            pace.wake(event, "many")
+            # An event that is woken twice counts once.
+            pace.wake(event, "many")
+        # Callers take turns.
+        pace.wake(other := asyncio.Event(), "other")
+        counts: list[int] = []
+        others: list[bool] = []
         while not counts or counts[-1] < len(events):
             await asyncio.sleep(0)
             counts.append(woken)
+            others.append(other.is_set())
         await asyncio.gather(*tasks)
         # Later wake-ups need not wait.
-        pace.wake(last := asyncio.Event())
+        await asyncio.sleep(0)
+        pace.wake(last := asyncio.Event(), "many")
         assert last.is_set()
+        assert others[:2] == [True, True]
         return counts
 
     counts = asyncio.run(wake_many())

@@ -56,13 +56,18 @@ class EndWait:
         wait_ms: int,
         *,
         reads_payload: bool = True,
+        caller: str = "",
     ) -> None:
-        """Unless ``reads_payload`` is true, a large payload is never read: one that is not part of the record."""
+        """Unless ``reads_payload`` is true, a large payload is never read: one that is not part of the record.
+
+        ``caller``: see `SubscribeToEnd`.
+        """
         self._context = context
         self._queue = queue
         self._message = id_, exclusive_value
         self._wait_ms = wait_ms
         self._reads_payload = reads_payload
+        self._caller = caller
         self._waits = True
         self._waiter: Any = None
 
@@ -73,7 +78,8 @@ class EndWait:
         until = time.monotonic() + self._wait_ms / 1000
         shard, raw = yield from locate(self._context, self._queue, *self._message)
         config = yield from self._context.config(self._queue)
-        waiter = self._waiter = yield SubscribeToEnd(end_topic(self._queue, shard), config.number.to_bytes(2) + raw)
+        topic, field = end_topic(self._queue, shard), config.number.to_bytes(2) + raw
+        waiter = self._waiter = yield SubscribeToEnd(topic, field, self._caller)
         try:
             while True:
                 # Subscribe first, then read, so that an end in between is not missed.

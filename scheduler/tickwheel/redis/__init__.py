@@ -26,7 +26,7 @@ executor share the modules without I/O, which make the decisions.
     subscription.py       Subscription: of a process to the wake channels of one queue
     subscriptions.py      Subscriptions: of a process to wake channels; no I/O
     awaited_answers.py    AwaitedAnswers: a part of the subscriptions is sent when the last part is answered; no I/O
-    missing_channels.py   MissingChannels: channels that lack a subscription, in turns of the callers; no I/O
+    caller_lines.py       CallerLines: channels and wake-ups of several callers, who take turns; no I/O
     caller_channels.py    CallerChannels: the limit of the wake channels of a caller of the service; no I/O
     probes.py             Probes: before a sweep, each server shows that its announcements arrive; no I/O
     end_refusals.py       EndRefusals: the servers that refuse to end subscriptions; no I/O

@@ -133,9 +133,9 @@ class AsyncRedisExecutor:
             case SubscribeJointly(queues, caller, closed):
                 assert self.wakeups is not None
                 return await self.wakeups.subscribe_jointly(queues, caller, closed)
-            case SubscribeToEnd(topic, field):
+            case SubscribeToEnd(topic, field, caller):
                 assert self.wakeups is not None
-                return await self.wakeups.subscribe_to_end(topic, field)
+                return await self.wakeups.subscribe_to_end(topic, field, caller)
             case AwaitWakeup(waiter, seconds):
                 await waiter.wait(seconds)
             case Pause(seconds):

@@ -109,9 +109,9 @@ class RedisExecutor:
             case SubscribeJointly(queues, caller, closed):
                 assert self.wakeups is not None
                 return self.wakeups.subscribe_jointly(queues, caller, closed)
-            case SubscribeToEnd(topic, field):
+            case SubscribeToEnd(topic, field, caller):
                 assert self.wakeups is not None
-                return self.wakeups.subscribe_to_end(topic, field)
+                return self.wakeups.subscribe_to_end(topic, field, caller)
             case AwaitWakeup(waiter, seconds):
                 waiter.wait(seconds)
             case Pause(seconds):

@@ -62,9 +62,13 @@ class _Group:
 
     def settle_queued(self, number: int, *, is_complete: bool) -> list[Callable[[], None]]:
         """Answer the queued searches that the empty search ``number`` answers. Return their callbacks."""
-        answered = [
-            search for search, (asked, _) in self.queued.items() if asked < number and (is_complete or not search.final)
-        ]
+        answered: list[Search] = []
+        for search, (asked, _) in self.queued.items():
+            if asked >= number:
+                # The later ones have asked later.
+                break
+            if is_complete or not search.final:
+                answered.append(search)
         return [self._answer(search) for search in answered]
 
     def settle_unfinal(self) -> list[Callable[[], None]]:

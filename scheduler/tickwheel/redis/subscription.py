@@ -26,3 +26,12 @@ class Subscription(Generic[E]):
     unconfirmed: set[bytes]
     used_at: float
     caller: str
+    # The last other caller that has waited for the confirmation.
+    sharer: str = ""
+
+    def new_to(self, caller: str) -> tuple[bytes, ...]:
+        """Return the unconfirmed channels if another caller than before waits for them, and otherwise none."""
+        if caller in (self.caller, self.sharer):
+            return ()
+        self.sharer = caller
+        return tuple(self.unconfirmed)

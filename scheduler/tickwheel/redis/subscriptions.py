@@ -95,7 +95,7 @@ class Subscriptions(Generic[E]):
         now = time.monotonic()
         if (subscription := self._by_queue.get(queue)) is not None:
             subscription.used_at = now
-            self._channels.share(subscription.unconfirmed, caller)
+            self._channels.share(subscription.new_to(caller), caller)
             return subscription.confirmed, False
         if not self._caller_channels.take(caller, self._channels.count(queue)):
             return None, False

@@ -1,10 +1,10 @@
 """The waiters of tasks, and the pace at which their tasks are woken."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from tickwheel.redis.caller_lines import CallerLines
 from tickwheel.redis.end_waits import EndWaitHandle, EndWaits
 from tickwheel.redis.joint_wait import JointWaitHandle
 from tickwheel.redis.wait_list import WAKEUPS_AT_ONCE, WaitList
@@ -12,7 +12,7 @@ from tickwheel.redis.waiter_handle import WaiterHandle
 
 
 class WakeupPace:
-    """Wakes tasks, at most `WAKEUPS_AT_ONCE` of them in each turn of the event loop.
+    """Wakes tasks, about `WAKEUPS_AT_ONCE` of them in each turn of the event loop. The callers take turns.
 
     One announcement can concern thousands of waiting calls. If all their tasks were woken at once, no other task would
     run before all of them have run.
@@ -20,22 +20,28 @@ class WakeupPace:
 
     def __init__(self) -> None:
         self._left = WAKEUPS_AT_ONCE
-        self._waiting: deque[asyncio.Event] = deque()
+        self._waiting = CallerLines[asyncio.Event]()
 
-    def wake(self, event: asyncio.Event) -> None:
+    def wake(self, event: asyncio.Event, caller: str) -> None:
         """Set the event, in this turn of the event loop or in one of the next turns."""
+        if event.is_set():
+            return
         if self._left == WAKEUPS_AT_ONCE:
             asyncio.get_running_loop().call_soon(self._begin_turn)
         if self._left:
             self._left -= 1
             event.set()
         else:
-            self._waiting.append(event)
+            self._waiting.add(event, caller)
 
     def _begin_turn(self) -> None:
         self._left = WAKEUPS_AT_ONCE
-        for _ in range(min(WAKEUPS_AT_ONCE, len(self._waiting))):
-            self.wake(self._waiting.popleft())
+        if self._waiting:
+            events = self._waiting.take(WAKEUPS_AT_ONCE)
+            self._left -= len(events)
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+            for event in events:
+                event.set()
 
 
 class TaskWaiter(WaiterHandle):
@@ -51,7 +57,7 @@ class TaskWaiter(WaiterHandle):
         caller: str = "",
     ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queue, partial(pace.wake, self._event), check, where, caller)
+        super().__init__(waiters, queue, partial(pace.wake, self._event, caller), check, where, caller)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
@@ -72,7 +78,7 @@ class JointTaskWaiter(JointWaitHandle):
         closed: Sequence[str],
     ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waiters, queues, partial(pace.wake, self._event), check, caller, closed)
+        super().__init__(waiters, queues, partial(pace.wake, self._event, caller), check, caller, closed)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
@@ -86,9 +92,11 @@ class JointTaskWaiter(JointWaitHandle):
 class TaskEndWaiter(EndWaitHandle):
     """A task that sleeps until its message ends."""
 
-    def __init__(self, pace: WakeupPace, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None]) -> None:
+    def __init__(
+        self, pace: WakeupPace, waits: EndWaits, topic: str, field: bytes, check: Callable[[], None], caller: str
+    ) -> None:
         self._event = asyncio.Event()
-        super().__init__(waits, topic, field, partial(pace.wake, self._event), check)
+        super().__init__(waits, topic, field, partial(pace.wake, self._event, caller), check)
 
     async def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 
 class Waiter:
-    """One sleeping dequeue. ``notify`` wakes the dequeue, and may be called from any thread.
+    """One sleeping dequeue. ``notify`` wakes the dequeue. That of a task must be called in the task's event loop.
 
     A waiter with a ``joint`` is a member of it, see `JointWaiter`.
     """

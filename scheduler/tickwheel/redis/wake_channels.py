@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from tickwheel.redis.missing_channels import MissingChannels
+from tickwheel.redis.caller_lines import CallerLines
 from tickwheel.redis.topology import Topology, hash_slot
 
 # The number of channels of a part.
@@ -36,7 +36,8 @@ class _Channel:
 class WakeChannels:
     """The channels of queues. `WakeupThread` or `WakeupTask` sends the commands.
 
-    The caller must hold a lock during `add`, `remove` and `missing_by_server`. The other methods are for the listener.
+    The caller must hold a lock during `add`, `share`, `remove` and `missing_by_server`. The other methods are for the
+    listener.
     """
 
     def __init__(self, topology: Topology, names: Callable[[str], list[str]]) -> None:
@@ -51,9 +52,9 @@ class WakeChannels:
         self._by_server: dict[str, dict[bytes, None]] = {}
         # The channels to subscribe to, those that are possibly at a wrong server, and those for whose shard the
         # topology names no server.
-        self._missing = MissingChannels()
+        self._missing = CallerLines[bytes]()
         # The channels of lost connections. They come last, because the server is possibly down.
-        self._lost = MissingChannels()
+        self._lost = CallerLines[bytes]()
         self._unchecked: list[bytes] = []
         self._unplaced: dict[bytes, None] = {}
         # The number of interrupted channels of each server, and of those that have no server.
@@ -80,7 +81,7 @@ class WakeChannels:
         return list(channels.values())
 
     def share(self, channels: Collection[bytes], caller: str) -> None:
-        """Let channels be sent in the turns of another caller if they are sent earlier by this."""
+        """Let another caller's turns send channels if they are then sent earlier."""
         for channel in channels:
             entry = self._channels[channel]
             if entry.caller != caller and self._missing.move(channel, entry.caller, caller):

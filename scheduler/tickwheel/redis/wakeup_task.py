@@ -101,14 +101,15 @@ class WakeupTask:
             self._begin_subscription(queue, caller)
         return waiter
 
-    async def subscribe_to_end(self, topic: str, field: bytes) -> TaskEndWaiter:
+    async def subscribe_to_end(self, topic: str, field: bytes, caller: str = "") -> TaskEndWaiter:
         """Return a waiter for the end of a message, once the subscription to its topic is confirmed.
 
         If a server does not confirm the subscription in time, the waiter may miss the end. Raises errors as `subscribe`
         does.
         """
         await self._confirm(topic, self._servers.answer_s)
-        waiter = TaskEndWaiter(self._pace, self._subscriptions.end_waits, topic, field, self._subscriptions.check)
+        end_waits, check = self._subscriptions.end_waits, self._subscriptions.check
+        waiter = TaskEndWaiter(self._pace, end_waits, topic, field, check, caller)
         # The subscription may have ended before the waiter was there.
         self._begin_subscription(topic)
         return waiter
@@ -131,7 +132,7 @@ class WakeupTask:
         try:
             if confirmed is not None:
                 async with asyncio.timeout(seconds):
-                    await confirmed.wait()
+                    await self._wait_for(confirmed, caller)
         except TimeoutError:
             self._subscriptions.log_problem(
                 "the servers have not confirmed the subscriptions of waiting calls yet: until they do, one call of each"
@@ -139,13 +140,21 @@ class WakeupTask:
             )
         self._subscriptions.check()
 
+    async def _wait_for(self, confirmed: asyncio.Event, caller: str) -> None:
+        """Wait for the event, which wakes all calls that wait for a queue, and then for a turn among them."""
+        if not confirmed.is_set():
+            await confirmed.wait()
+            turn = asyncio.Event()
+            self._pace.wake(turn, caller)
+            await turn.wait()
+
     async def begin_search(self, search: Search, on_queued: Callable[[], None] | None = None) -> None:
         """Return when the search may run or has an answer. The caller must call `end_search` afterwards.
 
         ``on_queued`` is called before a wait for other searches.
         """
         turn = asyncio.Event()
-        self._subscriptions.begin_search(search, partial(self._pace.wake, turn))
+        self._subscriptions.begin_search(search, partial(self._pace.wake, turn, search.caller))
         if on_queued is not None and self._subscriptions.is_queued(search):
             on_queued()
         while self._subscriptions.is_queued(search):

@@ -110,11 +110,11 @@ class WakeupThread:
         self._keep(queues)
         return waiter
 
-    def subscribe_to_end(self, topic: str, field: bytes) -> ThreadEndWaiter:
+    def subscribe_to_end(self, topic: str, field: bytes, caller: str = "") -> ThreadEndWaiter:
         """Return a waiter for the end of a message, once the subscription to its topic is confirmed.
 
-        If a server does not confirm the subscription in time, the waiter may miss the end. Raises errors as `subscribe`
-        does.
+        ``caller`` has no effect: a thread is woken at once. If a server does not confirm the subscription in time, the
+        waiter may miss the end. Raises errors as `subscribe` does.
         """
         self._confirm([topic])
         waiter = ThreadEndWaiter(self._subscriptions.end_waits, topic, field, self._subscriptions.check)

@@ -229,7 +229,9 @@ class MessageHandlers(LeaseHandlers):
             wait_ms = 0
         withhold = not may_read_payloads(request, queue)
         end_wait = inspect.EndWait(
-            *(namespace.context, queue, request.id, exclusive_value(request), wait_ms), reads_payload=not withhold
+            *(namespace.context, queue, request.id, exclusive_value(request), wait_ms),
+            reads_payload=not withhold,
+            caller=name_current_caller() if wait_ms else "",
         )
         if not wait_ms:
             view = await namespace.run(end_wait.plan())

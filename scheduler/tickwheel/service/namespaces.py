@@ -74,8 +74,8 @@ class Namespace:
         """Run a dequeue in a turn, and return the leased messages. If its options set a wait, the dequeue waits for
         messages. The turn is paused meanwhile.
 
-        Raises LimitExceeded if the caller has left too many answers unread: before the call, or after the wait. The
-        dequeue then has leased no message.
+        Raises LimitExceeded if the caller has left too many answers unread: before the call, or after a wait for a
+        message, a subscription or another search. The dequeue then has leased no message.
         """
         async with Turn(self._answers, self._answer_bytes(dequeue)):
             return await self.run(dequeue.plan(LeasedMessage))

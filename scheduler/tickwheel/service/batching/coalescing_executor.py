@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
@@ -43,10 +44,11 @@ _READS: Final = {"EXISTS", "GET", "HGET", "HMGET", "ZRANGE"}
 # Reads whose replies can be large. They are sent separately, so that no small call waits until such a reply is parsed.
 _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 # Scripts that may read some thousand index entries, which takes the server up to 4 ms. It executes all calls of a group
-# before the calls of others. So such calls have groups of their own, with few calls each. A group that lasts less than
-# the first time allows one more for the next group, and a group that lasts longer than the second time only the fewest.
+# before the calls of others. So such calls have groups of their own, with few calls each: the number depends on how
+# much longer a group lasts than a group without such calls. If this is less than the first time, the next group may
+# have one more. If it is more than the second time, the next group may have half as many.
 _LONG_SCRIPTS: Final = {"depth", "purge"}
-_LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 16
+_LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 32
 _SHORT_GROUP_S, _LONG_GROUP_S = 0.01, 0.02
 
 
@@ -56,6 +58,33 @@ class _PlanRound:
 
     requests: list[Request]
     already_applied: bool
+    long_calls: int
+
+
+@dataclass(slots=True)
+class _GroupSizes:
+    """How long the groups without long calls of a server last on average, and how many long calls a group may have."""
+
+    short_s: float = 0.0
+    long_calls_max: int = _LONG_CALLS_MIN
+
+    def on_short_group(self, seconds: float) -> None:
+        self.short_s += (seconds - self.short_s) / 8
+
+    def on_long_group(self, calls: int, seconds: float) -> None:
+        if seconds - self.short_s > _LONG_GROUP_S:
+            self.long_calls_max = max(self.long_calls_max // 2, _LONG_CALLS_MIN)
+        elif seconds - self.short_s < _SHORT_GROUP_S and calls >= self.long_calls_max:
+            self.long_calls_max = min(self.long_calls_max + 1, _LONG_CALLS_MAX)
+
+    def count(self, waiting: "Sequence[_PlanRound]") -> int:
+        """Return how many of the waiting rounds, from the front, the next group with long calls takes."""
+        calls = 0
+        for n, item in enumerate(waiting):
+            calls += item.long_calls
+            if n and calls > self.long_calls_max:
+                return n
+        return len(waiting)
 
 
 class CoalescingExecutor(AsyncRedisExecutor):
@@ -65,8 +94,8 @@ class CoalescingExecutor(AsyncRedisExecutor):
         """``turns``: those of the rounds with many requests."""
         super().__init__(*args)
         self._turns = turns
-        # How many rounds with long calls a group may have.
-        self._long_rounds_max = _LONG_CALLS_MIN
+        # By server.
+        self._group_sizes: dict[str, _GroupSizes] = {}
         # For plans that are already coalesced, such as those of `EnqueueBatcher`.
         self.uncoalesced = AsyncRedisExecutor(*args)
         # By server, and whether their rounds have long calls.
@@ -128,11 +157,12 @@ class CoalescingExecutor(AsyncRedisExecutor):
                     timeout_s=timeout_s,
                     is_stopped=is_stopped,
                 )
-        key = server, any(map(_is_long, requests))
+        long_calls = sum(map(_is_long, requests))
+        key = server, long_calls > 0
         batcher = self._batchers.get(key)
         if batcher is None:
-            batcher = self._batchers[key] = self._make_batcher(is_long=key[1])
-        replies = await batcher.submit(_PlanRound(requests, already_applied), PLACE.get()[0])
+            batcher = self._batchers[key] = self._make_batcher(server, is_long=long_calls > 0)
+        replies = await batcher.submit(_PlanRound(requests, already_applied, long_calls), PLACE.get()[0])
         if isinstance(replies, BaseException):
             raise replies
         return replies
@@ -154,21 +184,25 @@ class CoalescingExecutor(AsyncRedisExecutor):
         servers = {self._servers.topology.server(request.shard) for request in requests}
         return servers.pop() if len(servers) == 1 else None
 
-    def _make_batcher(self, *, is_long: bool) -> MicroBatcher[_PlanRound, list[Reply] | BaseException]:
+    def _make_batcher(self, server: str, *, is_long: bool) -> MicroBatcher[_PlanRound, list[Reply] | BaseException]:
+        sizes = self._group_sizes.setdefault(server, _GroupSizes())
+        send = partial(self._send_timed_group, sizes)
         if is_long:
-            return MicroBatcher(self._send_long_group, lambda waiting: min(len(waiting), self._long_rounds_max))
-        return MicroBatcher(self._send_group, lambda waiting: min(len(waiting), _MAX_ROUNDS))
+            return MicroBatcher(send, sizes.count, group_max=_LONG_CALLS_MAX)
+        return MicroBatcher(send, len, group_max=_MAX_ROUNDS)
 
-    async def _send_long_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
+    async def _send_timed_group(
+        self, sizes: _GroupSizes, group: list[_PlanRound]
+    ) -> Sequence[list[Reply] | BaseException]:
         began = time.monotonic()
         try:
             return await self._send_group(group)
         finally:
-            seconds = time.monotonic() - began
-            if seconds > _LONG_GROUP_S:
-                self._long_rounds_max = _LONG_CALLS_MIN
-            elif seconds < _SHORT_GROUP_S and len(group) == self._long_rounds_max:
-                self._long_rounds_max = min(self._long_rounds_max + 1, _LONG_CALLS_MAX)
+            seconds, calls = time.monotonic() - began, sum(item.long_calls for item in group)
+            if calls:
+                sizes.on_long_group(calls, seconds)
+            else:
+                sizes.on_short_group(seconds)
 
     async def _send_group(self, group: list[_PlanRound]) -> Sequence[list[Reply] | BaseException]:
         sent: list[Request] = []

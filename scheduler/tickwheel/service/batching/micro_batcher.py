@@ -9,13 +9,15 @@ time (docs/decisions/0017).
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+# The items of a group, at most, if a batcher has no lower limit.
+_GROUP_MAX: Final = 1_000
 _LINGER_S: Final = 0.003
 _QUIET_S: Final = 0.001
 
@@ -28,15 +30,19 @@ class MicroBatcher(Generic[T, R]):
         send: Callable[[list[T]], Awaitable[Sequence[R]]],
         max_batch: Callable[[Sequence[T]], int],
         linger_s: float = _LINGER_S,
+        group_max: int = _GROUP_MAX,
     ) -> None:
         """``send`` executes a group and returns one result for each item, in order. ``max_batch`` returns how many of
-        the waiting items, from the front, the next group takes. ``linger_s`` limits the wait for more items.
+        the next ``group_max`` waiting items, from the front, the next group takes. ``linger_s`` limits the wait for
+        more items.
         """
+        self._group_max = group_max
         self._linger_s = linger_s
         self._send = send
         self._max_batch = max_batch
-        # Each item with the name of its caller.
-        self._waiting: list[tuple[T, asyncio.Future[R], str]] = []
+        # The items of each caller. The next caller comes first.
+        self._lines: OrderedDict[str, deque[tuple[T, asyncio.Future[R]]]] = OrderedDict()
+        self._waiting_count = 0
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
         """True while a group is in flight or waits to be sent."""
@@ -51,7 +57,8 @@ class MicroBatcher(Generic[T, R]):
         if not self.is_busy and self._expected == 1:
             return await self._send_single(item)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, done, caller))
+        self._lines.setdefault(caller, deque()).append((item, done))
+        self._waiting_count += 1
         if not self.is_busy:
             self._start()
         return await done
@@ -64,7 +71,7 @@ class MicroBatcher(Generic[T, R]):
             return result
         finally:
             self.is_busy = False
-            if self._waiting:
+            if self._lines:
                 self._expected = 2
                 self._start()
 
@@ -74,15 +81,12 @@ class MicroBatcher(Generic[T, R]):
 
     async def _send_all(self) -> None:
         try:
-            while self._waiting:
+            while self._lines:
                 await self._linger()
-                # Items of cancelled callers are dropped.
-                waiting = _in_turns([entry for entry in self._waiting if not entry[1].done()])
-                count = self._max_batch([item for item, _, _ in waiting])
-                group, self._waiting = waiting[:count], waiting[count:]
+                group = self._take_group()
                 if group:
                     await self._send_group(group)
-                self._expected = max(len(group), 1 + bool(self._waiting))
+                self._expected = max(len(group), 1 + bool(self._lines))
         finally:
             self.is_busy = False
 
@@ -91,38 +95,45 @@ class MicroBatcher(Generic[T, R]):
         loop = asyncio.get_running_loop()
         until = loop.time() + self._linger_s
         size = 0
-        while size < len(self._waiting) < self._expected and loop.time() < until:
-            size = len(self._waiting)
+        while size < self._waiting_count < self._expected and loop.time() < until:
+            size = self._waiting_count
             await asyncio.sleep(_QUIET_S)
 
-    async def _send_group(self, group: list[tuple[T, asyncio.Future[R], str]]) -> None:
+    def _take_group(self) -> list[tuple[T, asyncio.Future[R]]]:
+        """Remove and return the items of the next group. The callers take turns."""
+        taken: list[tuple[str, tuple[T, asyncio.Future[R]]]] = []
+        lines = deque(self._lines.items())
+        while lines and len(taken) < self._group_max:
+            caller, line = lines.popleft()
+            entry = line.popleft()
+            self._waiting_count -= 1
+            # Items of cancelled callers are dropped.
+            if not entry[1].done():
+                taken.append((caller, entry))
+            if line:
+                lines.append((caller, line))
+            else:
+                del self._lines[caller]
+        count = self._max_batch([item for _, (item, _) in taken])
+        for caller, _ in taken[:count]:
+            if caller in self._lines:
+                self._lines.move_to_end(caller)
+        for caller, entry in reversed(taken[count:]):
+            self._lines.setdefault(caller, deque()).appendleft(entry)
+            self._waiting_count += 1
+        return [entry for _, entry in taken[:count]]
+
+    async def _send_group(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
         try:
-            results = await self._send([item for item, _, _ in group])
+            results = await self._send([item for item, _ in group])
         except (Exception, asyncio.CancelledError) as error:
-            for _, done, _ in group:
+            for _, done in group:
                 if not done.done():
                     done.set_exception(error)
             return
-        for (_, done, _), result in zip(group, results, strict=True):
+        for (_, done), result in zip(group, results, strict=True):
             if not done.done():
                 done.set_result(result)
-
-
-def _in_turns(waiting: list[tuple[T, asyncio.Future[R], str]]) -> list[tuple[T, asyncio.Future[R], str]]:
-    """Return the items in such an order that the callers take turns. The items of a caller keep their order."""
-    by_caller: dict[str, list[tuple[T, asyncio.Future[R], str]]] = {}
-    for entry in waiting:
-        by_caller.setdefault(entry[2], []).append(entry)
-    if len(by_caller) < 2:
-        return waiting
-    lines = deque(map(deque, by_caller.values()))
-    in_turns: list[tuple[T, asyncio.Future[R], str]] = []
-    while lines:
-        line = lines.popleft()
-        in_turns.append(line.popleft())
-        if line:
-            lines.append(line)
-    return in_turns
 
 
 def drop_idle(batchers: dict[Any, Any], max_batchers: int) -> None:

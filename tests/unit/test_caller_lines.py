@@ -1,16 +1,16 @@
-"""The channels that lack a subscription, and the answers that the servers owe."""
+"""The lines of callers that take turns, and the answers that the servers owe."""
 
 import pytest
 
 from tickwheel.redis import awaited_answers
 from tickwheel.redis.awaited_answers import AwaitedAnswers
-from tickwheel.redis.missing_channels import MissingChannels
+from tickwheel.redis.caller_lines import CallerLines
 
 pytestmark = pytest.mark.unit
 
 
-def channels_of(**counts: int) -> MissingChannels:
-    missing = MissingChannels()
+def channels_of(**counts: int) -> CallerLines[bytes]:
+    missing = CallerLines[bytes]()
     for caller, count in counts.items():
         for n in range(count):
             missing.add(f"{caller}{n}".encode(), caller)
