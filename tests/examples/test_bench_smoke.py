@@ -63,6 +63,7 @@ FIGURES = {
     "election_wake_ups_standby",
     "lease_handover",
     "lease_handover_last_resort",
+    "lease_handover_last_resort_service",
     "lease_handover_time",
     "lease_takeover_1",
     "lease_takeover_1_stepped",
@@ -88,6 +89,7 @@ FIGURES = {
     "worker_overhead",
     *(f"worker_pick_up_{part}_{over}" for part in ("p50", "p99") for over in ("redis", "grpc")),
     "worker_supervisor_cpu",
+    "worker_log",
 }
 
 
