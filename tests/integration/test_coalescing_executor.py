@@ -10,7 +10,7 @@ import pytest
 from tests.integration.service_namespace import make_dequeue, open_namespace
 from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually_in_task
-from tickwheel import NewMessage, TickwheelError
+from tickwheel import NewMessage, Tickwheel, TickwheelError
 from tickwheel.model.message import LeasedMessage
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
@@ -92,16 +92,26 @@ def test_a_large_read_is_sent_apart_from_small_calls(tickwheel_server: PrivateSe
     assert sorted(names[0] for names in rounds) == ["GET", "GET", "HGETALL", "HSCAN", "XRANGE"]
 
 
-@pytest.mark.parametrize(("filters", "is_long"), [({"a": "1"}, False), ({"a": "1", "b": "1"}, True)])
+@pytest.mark.parametrize(
+    ("filters", "exclusive_key", "is_long"),
+    [({"a": "1"}, None, False), ({"a": "1", "b": "1"}, None, True), ({"a": "1"}, "a", True)],
+)
 @pytest.mark.parametrize(("group_s", "largest"), [(-1.0, 4), (60.0, 32)], ids=["slow-groups", "quick-groups"])
 def test_dequeues_that_take_long_have_groups_of_their_own_with_few_of_them(
-    tickwheel_server: PrivateServer, filters: dict[str, str], is_long: bool, group_s: float, largest: int
+    tickwheel_server: PrivateServer,
+    filters: dict[str, str],
+    exclusive_key: str | None,
+    is_long: bool,
+    group_s: float,
+    largest: int,
 ) -> None:
     groups: list[tuple[int, int]] = []
 
     async def work() -> None:
-        queue = f"filtered-{len(filters)}-{largest}"
+        queue = f"filtered-{len(filters)}-{largest}-{exclusive_key}"
         async with namespace(tickwheel_server) as of:
+            with Tickwheel(tickwheel_server.url, namespace=of.context.namespace, drive=False) as client:
+                client.create_queue(queue, exclusive_key=exclusive_key)
             await of.run(enqueue_many(of.context, queue, [NewMessage(metadata={**filters, "b": "2"})]))
             uncoalesced = of._executor.uncoalesced
             send = uncoalesced.round

@@ -1,6 +1,8 @@
 """Concurrent calls are executed in batches, and each call receives its own result."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Sequence
 from itertools import chain
 
@@ -96,6 +98,35 @@ def test_a_cancelled_call_is_not_executed() -> None:
         return work.groups
 
     assert asyncio.run(one_gives_up()) == [[0], [1, 2, 4, 5]]
+
+
+def test_the_item_of_a_cancelled_call_is_not_kept_while_another_batch_hangs() -> None:
+    class Item:
+        """An object to which weak references are possible."""
+
+    async def one_gives_up() -> None:
+        permitted = asyncio.Event()
+
+        async def send(group: list[Item]) -> Sequence[None]:
+            await permitted.wait()
+            return [None] * len(group)
+
+        batcher: MicroBatcher[Item, None] = MicroBatcher(send, len)
+        hanging = asyncio.create_task(batcher.submit(Item()))
+        await asyncio.sleep(0)
+        item = Item()
+        kept = weakref.ref(item)
+        waiting = asyncio.create_task(batcher.submit(item))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        del item, waiting
+        gc.collect()
+        assert kept() is None
+        permitted.set()
+        await hanging
+
+    asyncio.run(one_gives_up())
 
 
 def test_cancelling_a_caller_during_its_batch_does_not_affect_other_callers() -> None:

@@ -113,6 +113,12 @@ class QueueConfig:
         """Return the queue's part of a client's script call (`lua/_queue_context.lua`)."""
         return _CONTEXT.pack(self.version, self.uid, self.number, self._options() | options, history)
 
+    @staticmethod
+    def is_exclusive_context(context: bytes) -> bool:
+        """Return whether the result of `context` is that of an exclusive queue."""
+        options: int = _CONTEXT.unpack_from(context)[3]
+        return bool(options & EXCLUSIVE)
+
     def leader_context(self, history: int) -> bytes:
         """Return the queue's part of a driver's script call (`lua/_driver_context.lua`)."""
         return self.context(history) + _LEADER.pack(

@@ -29,6 +29,8 @@ _RENEW_S = limits.SESSION_MS / 2000
 _DIGEST_BYTES, _SLOT_HASH_BYTES = 16, 24
 # The maximum number of queues with unanswered calls that a session keeps separately.
 _UNANSWERED_MAX = 1_000
+# The number of free sessions that a pool keeps.
+_FREE_MAX = 1_000
 
 
 class ClientSession:
@@ -75,7 +77,9 @@ class ClientSession:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
+        # After thousands of calls at a time, the pool keeps no session for each of them, except those that must reject
+        # late copies of calls without an answer.
+        if self._pool is not None and (len(self._pool) < _FREE_MAX or self._unanswered):
             self._pool.append(self)
 
     def begin_call(self, namespace: str, shard: int, reopens: bool = False) -> tuple[str, bytes, bytes]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
+from tickwheel.model.queue_config import QueueConfig
 from tickwheel.plan import (
     AwaitWakeup,
     BeginSearch,
@@ -50,6 +51,8 @@ _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 _LONG_SCRIPTS: Final = {"depth", "purge"}
 _LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 32
 _SHORT_GROUP_S, _LONG_GROUP_S = 0.01, 0.02
+# A group without long calls counts as at most this: one that hangs says nothing about the network.
+_SHORT_GROUP_MAX_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class _GroupSizes:
     long_calls_max: int = _LONG_CALLS_MIN
 
     def on_short_group(self, seconds: float) -> None:
-        self.short_s += (seconds - self.short_s) / 8
+        self.short_s += (min(seconds, _SHORT_GROUP_MAX_S) - self.short_s) / 8
 
     def on_long_group(self, calls: int, seconds: float) -> None:
         if seconds - self.short_s > _LONG_GROUP_S:
@@ -234,8 +237,12 @@ def _is_long(request: Request) -> bool:
         return False
     name, args = request.call.script.name, request.call.args
     if name in {"dequeue", "peek_orders"} and len(args) > 3:
-        # The fourth argument is the filter.
-        return isinstance(filters := args[3], bytes) and has_several_pairs(filters)
+        # The first argument is the context of the queue, and the fourth one is the filter. In an exclusive queue, each
+        # entry of a filter's index costs further reads.
+        context, filters = args[0], args[3]
+        assert isinstance(context, bytes)
+        assert isinstance(filters, bytes)
+        return has_several_pairs(filters) or QueueConfig.is_exclusive_context(context)
     return name in _LONG_SCRIPTS
 
 

@@ -11,7 +11,8 @@ time (docs/decisions/0017).
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,6 +21,14 @@ R = TypeVar("R")
 _GROUP_MAX: Final = 1_000
 _LINGER_S: Final = 0.003
 _QUIET_S: Final = 0.001
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T, R]):
+    """An item that waits to be sent, and its result. The item of a cancelled call is None."""
+
+    item: T | None
+    done: asyncio.Future[R]
 
 
 class MicroBatcher(Generic[T, R]):
@@ -41,7 +50,7 @@ class MicroBatcher(Generic[T, R]):
         self._send = send
         self._max_batch = max_batch
         # The items of each caller. The next caller comes first.
-        self._lines: OrderedDict[str, deque[tuple[T, asyncio.Future[R]]]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_Entry[T, R]]] = OrderedDict()
         self._waiting_count = 0
         self._sending: asyncio.Task[None] | None = None
         self.is_busy = False
@@ -57,11 +66,17 @@ class MicroBatcher(Generic[T, R]):
         if not self.is_busy and self._expected == 1:
             return await self._send_single(item)
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(caller, deque()).append((item, done))
+        entry = _Entry(item, done)
+        self._lines.setdefault(caller, deque()).append(entry)
         self._waiting_count += 1
         if not self.is_busy:
             self._start()
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            # The entry may stay until a group that hangs has ended. The item can have 64 KiB.
+            entry.item = None
+            raise
 
     async def _send_single(self, item: T) -> R:
         """Send a lone item in the caller's own task: a batcher that is not busy costs no extra task."""
@@ -99,22 +114,22 @@ class MicroBatcher(Generic[T, R]):
             size = self._waiting_count
             await asyncio.sleep(_QUIET_S)
 
-    def _take_group(self) -> list[tuple[T, asyncio.Future[R]]]:
+    def _take_group(self) -> list[_Entry[T, R]]:
         """Remove and return the items of the next group. The callers take turns."""
-        taken: list[tuple[str, tuple[T, asyncio.Future[R]]]] = []
+        taken: list[tuple[str, _Entry[T, R]]] = []
         lines = deque(self._lines.items())
         while lines and len(taken) < self._group_max:
             caller, line = lines.popleft()
             entry = line.popleft()
             self._waiting_count -= 1
             # Items of cancelled callers are dropped.
-            if not entry[1].done():
+            if not entry.done.done():
                 taken.append((caller, entry))
             if line:
                 lines.append((caller, line))
             else:
                 del self._lines[caller]
-        count = self._max_batch([item for _, (item, _) in taken])
+        count = self._max_batch([cast(T, entry.item) for _, entry in taken])
         for caller, _ in taken[:count]:
             if caller in self._lines:
                 self._lines.move_to_end(caller)
@@ -123,17 +138,17 @@ class MicroBatcher(Generic[T, R]):
             self._waiting_count += 1
         return [entry for _, entry in taken[:count]]
 
-    async def _send_group(self, group: list[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _send_group(self, group: list[_Entry[T, R]]) -> None:
         try:
-            results = await self._send([item for item, _ in group])
+            results = await self._send([cast(T, entry.item) for entry in group])
         except (Exception, asyncio.CancelledError) as error:
-            for _, done in group:
-                if not done.done():
-                    done.set_exception(error)
+            for entry in group:
+                if not entry.done.done():
+                    entry.done.set_exception(error)
             return
-        for (_, done), result in zip(group, results, strict=True):
-            if not done.done():
-                done.set_result(result)
+        for entry, result in zip(group, results, strict=True):
+            if not entry.done.done():
+                entry.done.set_result(result)
 
 
 def drop_idle(batchers: dict[Any, Any], max_batchers: int) -> None:
