@@ -94,8 +94,32 @@ def test_a_hundred_thousand_timers_of_one_tick_are_taken_in_portions() -> None:
     first = near.take(NOW + 5, lambda _: 200)
 
     assert first is not None
-    assert len(near._ready[1]) < 5_000
+    assert len(near._ready[1]._unpacked) < 1_000
     assert len(first[1]) + len(take_all(near, NOW + 5)) == 100_000
+
+
+def test_a_queue_with_many_due_timers_delays_those_of_another_queue_by_few_batches() -> None:
+    near = near_timers(timer(NOW + 5, 1, f"m{n}") for n in range(50_000))
+    near.add(NOW + 6, timer(NOW + 6, 2, "late"))
+
+    batches = []
+    while batch := near.take(NOW + 10, lambda _: 200):
+        batches.append(batch)
+
+    assert [number for number, _ in batches].index(2) <= 11
+    names = [one.name for number, taken in batches if number == 1 for one in unpack(b"".join(taken))]
+    assert names == [b"m%d" % n for n in range(50_000)]
+    assert near.count == 0
+
+
+def test_timers_that_are_put_back_come_before_packed_ones() -> None:
+    near = near_timers(timer(NOW, name=f"m{n}") for n in range(1_000))
+    taken: list[bytes] = []
+    while batch := near.take(NOW, lambda _: 150):
+        near.put_back(1, batch[1][100:])
+        taken += batch[1][:100]
+
+    assert [one.name for one in unpack(b"".join(taken))] == [b"m%d" % n for n in range(1_000)]
 
 
 def test_a_slot_is_quiet_when_the_last_of_its_timers_is_answered() -> None:

@@ -6,12 +6,49 @@ bytearray, which takes 37 bytes for each timer. A list of bytes objects would ta
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from tickwheel.storage.timer import Kind, iter_timers
 from timing_wheel import TimingWheel
 
-# Maximum number of due timers that are unpacked at once, because a tick may hold a hundred thousand timers.
-_READY_MAX = 2_000
+# The timers of a queue that are unpacked at once, because a tick may hold a hundred thousand timers.
+_UNPACKED_MAX: Final = 200
+# The due timers that one call assigns to their queues, which takes about three milliseconds.
+_COLLECTED_MAX: Final = 5_000
+
+
+class _DueTimers:
+    """The due timers of one queue, in their order. Only the first ones are unpacked."""
+
+    __slots__ = ("_last_size", "_packed", "_unpacked")
+
+    def __init__(self) -> None:
+        self._unpacked: deque[bytes] = deque()
+        # Chunks of up to `_UNPACKED_MAX` timers, and the number of timers in the last chunk.
+        self._packed: deque[bytearray] = deque()
+        self._last_size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._unpacked or self._packed)
+
+    def append(self, timer: bytes) -> None:
+        if not self._packed and len(self._unpacked) < _UNPACKED_MAX:
+            self._unpacked.append(timer)
+            return
+        if not self._packed or self._last_size == _UNPACKED_MAX:
+            self._packed.append(bytearray())
+            self._last_size = 0
+        self._packed[-1] += timer
+        self._last_size += 1
+
+    def take(self, count: int) -> list[bytes]:
+        """Remove and return the first timers, at most ``count``."""
+        while len(self._unpacked) < count and self._packed:
+            self._unpacked.extend(timer for _, _, _, timer in iter_timers(bytes(self._packed.popleft())))
+        return [self._unpacked.popleft() for _ in range(min(count, len(self._unpacked)))]
+
+    def put_back(self, timers: list[bytes]) -> None:
+        self._unpacked.extendleft(reversed(timers))
 
 
 class NearTimers:
@@ -22,8 +59,7 @@ class NearTimers:
         self._wheel: TimingWheel[int] = TimingWheel(now_ms)
         self._ticks: dict[int, bytearray] = {}
         self._due: Iterator[tuple[int, int, Kind, bytes]] = iter(())
-        self._ready: dict[int, deque[bytes]] = {}
-        self._ready_count = 0
+        self._ready: dict[int, _DueTimers] = {}
         # Whether no more timers are due at `_now`. This saves time, because the driver calls `take` several times a
         # tick.
         self._drained = False
@@ -42,7 +78,8 @@ class NearTimers:
         self.count += 1
 
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
-        """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns.
+        """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns, so a queue with many
+        due timers delays those of others by one batch, after its timers are assigned to it.
 
         Return the number of the queue and the timers, or None if no timer is due. The caller must pass each timer that
         stays open (`loaded_timers.py`) to `add` or `put_back`.
@@ -52,10 +89,9 @@ class NearTimers:
             return None
         queue_number = next(iter(self._ready))
         waiting = self._ready.pop(queue_number)
-        taken = [waiting.popleft() for _ in range(min(limit_for(queue_number), len(waiting)))]
+        taken = waiting.take(limit_for(queue_number))
         if waiting:
             self._ready[queue_number] = waiting
-        self._ready_count -= len(taken)
         self.count -= len(taken)
         return queue_number, taken
 
@@ -63,8 +99,7 @@ class NearTimers:
         """Put back timers that were taken and not handled. They become the first of their queue."""
         if not timers:
             return
-        self._ready.setdefault(queue_number, deque()).extendleft(reversed(timers))
-        self._ready_count += len(timers)
+        self._queue(queue_number).put_back(timers)
         self.count += len(timers)
 
     def next_expiry(self) -> int | None:
@@ -77,21 +112,24 @@ class NearTimers:
         if now_ms < self._now:
             self._rewind(now_ms)
         self._now = now_ms
-        while self._ready_count < _READY_MAX:
+        left = _COLLECTED_MAX
+        while left:
             for _, queue_number, _, timer in self._due:
-                waiting = self._ready.get(queue_number)
-                if waiting is None:
-                    self._ready[queue_number] = deque((timer,))
-                else:
-                    waiting.append(timer)
-                self._ready_count += 1
-                if self._ready_count >= _READY_MAX:
+                self._queue(queue_number).append(timer)
+                left -= 1
+                if not left:
                     return
             reached = self._wheel.advance(now_ms, limit=1)
             self._drained = not reached
             if not reached:
                 return
             self._due = iter_timers(bytes(self._ticks.pop(reached[0])))
+
+    def _queue(self, queue_number: int) -> _DueTimers:
+        due = self._ready.get(queue_number)
+        if due is None:
+            due = self._ready[queue_number] = _DueTimers()
+        return due
 
     def _rewind(self, now_ms: int) -> None:
         """Move to an earlier time. A wheel cannot go back, so a new wheel takes over the timers that are not due."""
