@@ -51,7 +51,7 @@ _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 _LONG_SCRIPTS: Final = {"depth", "purge"}
 _LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 32
 _SHORT_GROUP_S, _LONG_GROUP_S = 0.01, 0.02
-# A group without long calls counts as at most this: one that hangs says nothing about the network.
+# A group without long calls counts as at most this: the time of one that hangs is not that of the network.
 _SHORT_GROUP_MAX_S: Final = 0.1
 
 
