@@ -57,15 +57,14 @@ class SmallDeployment:
             name: self._program(folder, name, [*_with_address(command, address)], self.server.url)
             for name, command in commands.items()
         }
-        producer = Process(
+        self.producer = Process(
             "producer",
             [sys.executable, *SERVICES["producer"]["entrypoint"][1:]],
             folder,
-            lambda: "sent" in producer.log,
+            lambda: bool(self.sent),
             environment={"TICKWHEEL_URL": f"grpc://{address}"},
             cwd=FOLDER,
         )
-        self.producer = producer
 
     @staticmethod
     def _program(folder: Path, name: str, command: list[str], url: str) -> Process:
@@ -77,7 +76,8 @@ class SmallDeployment:
     @property
     def sent(self) -> list[str]:
         """The ids of all messages that the producer has sent since its last start."""
-        return re.findall(r"^sent (\S+)$", self.producer.log, re.MULTILINE)
+        # A line without its end may be written in part.
+        return re.findall(r"^sent (\S+)\n", self.producer.log, re.MULTILINE)
 
     def wait_until_run(self) -> None:
         """Wait until all messages that were sent so far are completed."""
