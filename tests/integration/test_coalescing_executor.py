@@ -12,6 +12,8 @@ from tests.support.command_stats import calls_of
 from tests.support.wait_until import eventually_in_task
 from tickwheel import NewMessage, Tickwheel, TickwheelError
 from tickwheel.model.message import LeasedMessage
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.enqueue import enqueue_many
@@ -19,6 +21,7 @@ from tickwheel.operations.settle import complete
 from tickwheel.plan import Plan, Reply, Request, send_request
 from tickwheel.service.batching import coalescing_executor
 from tickwheel.service.namespaces import Namespace
+from tickwheel.storage.record import encode_filters
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -247,3 +250,26 @@ def test_a_group_with_long_calls_is_compared_with_the_other_groups_of_its_server
     for _ in range(5):
         sizes.on_long_group(16, 0.2)
     assert sizes.long_calls_max == 4
+
+
+@pytest.mark.parametrize("script", ["dequeue", "peek_orders"])
+@pytest.mark.parametrize(
+    ("exclusive_key", "filters", "is_long"),
+    [("a", {}, False), ("a", {"a": "1"}, True), (None, {"a": "1"}, False), (None, {"a": "1", "b": "1"}, True)],
+)
+def test_only_filters_that_read_many_entries_make_a_call_long(
+    script: str, exclusive_key: str | None, filters: dict[str, str], is_long: bool
+) -> None:
+    where = encode_filters(filters) if filters else b""
+    arguments = [QueueConfig(exclusive_key=exclusive_key).context(0), b"", b"", where]
+    call = NamespaceContext("tw").call(script, 0, "jobs", arguments, "session")
+    assert coalescing_executor._is_long(Request(0, call=call)) is is_long
+
+
+def test_the_average_of_short_groups_follows_a_slow_network_and_not_one_group_that_hangs() -> None:
+    sizes = coalescing_executor._GroupSizes()
+    sizes.on_short_group(30.0)
+    assert sizes.short_s < 0.02
+    for _ in range(60):
+        sizes.on_short_group(0.3)
+    assert 0.29 < sizes.short_s <= 0.3

@@ -35,7 +35,7 @@ FIRE_BATCH: Final = 200
 # failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
 # Maximum number of batches of unknown queues in one duty. They need no call, so they do not count as calls.
-UNKNOWN_BATCHES: Final = 200
+UNKNOWN_BATCHES: Final = 20
 # Delay of rejected timers, and the maximum number of them in memory. Further ones stay in Redis until the next
 # take-over of the shard: in memory, they would count towards the limits at which the driver stops reading slots.
 REJECTED_MS: Final = 10_000

@@ -11,10 +11,14 @@ from typing import Final
 from tickwheel.storage.timer import Kind, iter_timers
 from timing_wheel import TimingWheel
 
-# The timers of a queue that are unpacked at once, because a tick may hold a hundred thousand timers.
-_UNPACKED_MAX: Final = 200
-# The due timers that one call assigns to their queues, which takes about three milliseconds.
+# The due timers of a queue that stay unpacked, and those of a chunk that is unpacked later: a tick may hold a hundred
+# thousand timers.
+_UNPACKED_MAX: Final = 20
+_CHUNK: Final = 200
+# The due timers that one call assigns to their queues. Each further tick counts as this number of timers. All of them
+# take some milliseconds.
 _COLLECTED_MAX: Final = 5_000
+_TICK: Final = 4
 
 
 class _DueTimers:
@@ -24,8 +28,9 @@ class _DueTimers:
 
     def __init__(self) -> None:
         self._unpacked: deque[bytes] = deque()
-        # Chunks of up to `_UNPACKED_MAX` timers, and the number of timers in the last chunk.
-        self._packed: deque[bytearray] = deque()
+        # Chunks of up to `_CHUNK` timers, and the number of timers in the last chunk. An empty list takes less memory
+        # than an empty deque.
+        self._packed: list[bytearray] = []
         self._last_size = 0
 
     def __bool__(self) -> bool:
@@ -35,7 +40,7 @@ class _DueTimers:
         if not self._packed and len(self._unpacked) < _UNPACKED_MAX:
             self._unpacked.append(timer)
             return
-        if not self._packed or self._last_size == _UNPACKED_MAX:
+        if not self._packed or self._last_size == _CHUNK:
             self._packed.append(bytearray())
             self._last_size = 0
         self._packed[-1] += timer
@@ -44,7 +49,7 @@ class _DueTimers:
     def take(self, count: int) -> list[bytes]:
         """Remove and return the first timers, at most ``count``."""
         while len(self._unpacked) < count and self._packed:
-            self._unpacked.extend(timer for _, _, _, timer in iter_timers(bytes(self._packed.popleft())))
+            self._unpacked.extend(timer for _, _, _, timer in iter_timers(bytes(self._packed.pop(0))))
         return [self._unpacked.popleft() for _ in range(min(count, len(self._unpacked)))]
 
     def put_back(self, timers: list[bytes]) -> None:
@@ -78,8 +83,8 @@ class NearTimers:
         self.count += 1
 
     def take(self, now_ms: int, limit_for: Callable[[int], int]) -> tuple[int, list[bytes]] | None:
-        """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns, so a queue with many
-        due timers delays those of others by one batch, after its timers are assigned to it.
+        """Remove due timers of one queue, at most ``limit_for(queue number)``. Queues take turns. A queue with many due
+        timers delays those of others until each timer is assigned to its queue, and then by one batch a turn.
 
         Return the number of the queue and the timers, or None if no timer is due. The caller must pass each timer that
         stays open (`loaded_timers.py`) to `add` or `put_back`.
@@ -113,12 +118,13 @@ class NearTimers:
             self._rewind(now_ms)
         self._now = now_ms
         left = _COLLECTED_MAX
-        while left:
+        while True:
             for _, queue_number, _, timer in self._due:
                 self._queue(queue_number).append(timer)
                 left -= 1
-                if not left:
+                if left <= 0:
                     return
+            left -= _TICK
             reached = self._wheel.advance(now_ms, limit=1)
             self._drained = not reached
             if not reached:

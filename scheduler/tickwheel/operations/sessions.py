@@ -29,8 +29,9 @@ _RENEW_S = limits.SESSION_MS / 2000
 _DIGEST_BYTES, _SLOT_HASH_BYTES = 16, 24
 # The maximum number of queues with unanswered calls that a session keeps separately.
 _UNANSWERED_MAX = 1_000
-# The number of free sessions that a pool keeps.
-_FREE_MAX = 1_000
+# The number of free sessions that a pool keeps. A new session needs new keys in Redis, so this is as high as the calls
+# that a process of the service has at a time.
+_FREE_MAX = 10_000
 
 
 class ClientSession:

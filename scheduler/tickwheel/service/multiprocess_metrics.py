@@ -17,6 +17,7 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from tickwheel.runtime.event_loop import run_in_thread
 from tickwheel.telemetry.metrics_server import registry_of
 
 _ANSWER_S: Final = 2.0
@@ -34,7 +35,7 @@ async def serve_counters(path: Path, collector: Collector) -> AsyncIterator[None
     async def write_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with turn:
-                page = await asyncio.to_thread(generate_latest, registry)
+                page = await run_in_thread(lambda: generate_latest(registry))
             writer.write(b"%d\n" % os.getpid() + page)
             await writer.drain()
         except ConnectionError:

@@ -51,7 +51,8 @@ _LARGE_READS: Final = {"HGETALL", "HSCAN", "XRANGE"}
 _LONG_SCRIPTS: Final = {"depth", "purge"}
 _LONG_CALLS_MIN, _LONG_CALLS_MAX = 4, 32
 _SHORT_GROUP_S, _LONG_GROUP_S = 0.01, 0.02
-# A group without long calls counts as at most this: the time of one that hangs is not that of the network.
+# A longer group without long calls counts as this long, or as twice the average: one group that hangs does not show how
+# long the others last.
 _SHORT_GROUP_MAX_S: Final = 0.1
 
 
@@ -72,7 +73,7 @@ class _GroupSizes:
     long_calls_max: int = _LONG_CALLS_MIN
 
     def on_short_group(self, seconds: float) -> None:
-        self.short_s += (min(seconds, _SHORT_GROUP_MAX_S) - self.short_s) / 8
+        self.short_s += (min(seconds, max(_SHORT_GROUP_MAX_S, 2 * self.short_s)) - self.short_s) / 8
 
     def on_long_group(self, calls: int, seconds: float) -> None:
         if seconds - self.short_s > _LONG_GROUP_S:
@@ -242,7 +243,7 @@ def _is_long(request: Request) -> bool:
         context, filters = args[0], args[3]
         assert isinstance(context, bytes)
         assert isinstance(filters, bytes)
-        return has_several_pairs(filters) or QueueConfig.is_exclusive_context(context)
+        return bool(filters) and (has_several_pairs(filters) or QueueConfig.is_exclusive_context(context))
     return name in _LONG_SCRIPTS
 
 
