@@ -264,6 +264,16 @@ def test_a_worker_of_a_service_does_not_drive(
         assert leaders.now() == [""] * SHARDS
 
 
+def hand_over(stopped: Process, child: str, another: Worker, leaders: LeaseOwners) -> None:
+    """Stop the process whose child drives, and wait until the child of another worker drives."""
+    wait_for_member(leaders, 2)
+    for _ in range(3):
+        wait_until_members_write(leaders)
+    stopped.send_signal(signal.SIGTERM)
+    eventually(lambda: child not in leaders.now() and "" not in leaders.now(), "another drives", HAND_OVER_S)
+    wait_for_driver(leaders, another)
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_stopped_service_hands_over(
     tickwheel: Tickwheel,
@@ -276,13 +286,7 @@ def test_a_stopped_service_hands_over(
     where = (tickwheel_server.url, "--namespace", tickwheel._context.namespace, "--drive", "auto")
     with ServingProgram(tmp_path, *SERVE, *where, "--processes", processes) as service:
         child = wait_for_driver(leaders, service)
-        another = start()
-        wait_for_member(leaders, 2)
-        for _ in range(3):
-            wait_until_members_write(leaders)
-        service.send_signal(signal.SIGTERM)
-        eventually(lambda: child not in leaders.now() and "" not in leaders.now(), "another drives", HAND_OVER_S)
-        wait_for_driver(leaders, another)
+        hand_over(service, child, start(), leaders)
         assert service.wait(60) == 0
 
 
@@ -301,13 +305,7 @@ def test_a_stopped_worker_hands_over_before_its_tasks_have_ended(
     one = start(*LONG_DRAIN)
     child = wait_for_driver(leaders, one)
     begin_long_task(one, tmp_path / "end")
-    another = start()
-    wait_for_member(leaders, 2)
-    for _ in range(3):
-        wait_until_members_write(leaders)
-    one.send_signal(signal.SIGTERM)
-    eventually(lambda: child not in leaders.now() and "" not in leaders.now(), "another drives", HAND_OVER_S)
-    wait_for_driver(leaders, another)
+    hand_over(one, child, start(), leaders)
     assert one.is_running
     (tmp_path / "end").touch()
     assert one.wait(60) == 0

@@ -81,7 +81,7 @@ class _GroupSizes:
         elif seconds - self.short_s < _SHORT_GROUP_S and calls >= self.long_calls_max:
             self.long_calls_max = min(self.long_calls_max + 1, _LONG_CALLS_MAX)
 
-    def count(self, waiting: "Sequence[_PlanRound]") -> int:
+    def count(self, waiting: Sequence[_PlanRound]) -> int:
         """Return how many of the waiting rounds, from the front, the next group with long calls takes."""
         calls = 0
         for n, item in enumerate(waiting):
