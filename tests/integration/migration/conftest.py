@@ -171,7 +171,12 @@ def forget_connections() -> None:
     celery.backend.result_consumer.subscribed_to.clear()
     celery.close()
     # Kombu keeps the connections of a URL for the whole process, and other tests disconnect all clients of the server.
-    kombu.pools.reset()
+    # Pools of other applications stay open: those applications have cached them.
+    connection = celery.connection_for_write()
+    for pools in (kombu.pools.producers, kombu.pools.connections):
+        if connection in pools:
+            pools[connection].force_close_all()
+            del pools[connection]
     celery.amqp._producer_pool = None
     vars(celery.amqp).pop("send_task_message", None)
     celery._backend_cache = None
