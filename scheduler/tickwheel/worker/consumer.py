@@ -80,11 +80,24 @@ class Consumer:
         self._mark_round = mark_round
         self._number = 0
         self._batches = [UnsettledBatch(state, 0) for state in batch_states]
-        # If the selector asks whether a queue has work, a batch of the queue is leased for the answer.
-        self._options = {queue.name: DequeueOptions.parse(queue.batch, worker=worker) for queue in selector.queues}
-        self._queues = SeveralQueues(self._options, selector.select_queue, Message, self._observe, _log_unreleased)
+        # The options of the next dequeue of each queue. Their limit adapts to the duration of the tasks. If the
+        # selector asks whether a queue has work, a batch of the queue is leased for the answer.
+        # A consumer that starts, or has waited, takes one message: other consumers may be idle, too, so that messages
+        # which become deliverable at the same time begin at the same time.
+        one = DequeueOptions.parse(1, worker=worker)
+        self._options = {queue.name: one for queue in selector.queues}
+        self._queues = SeveralQueues(
+            self._options,
+            selector.select_queue,
+            Message,
+            self._observe,
+            _log_unreleased,
+            dict(self._options),
+        )
         # The wait for all queues is at most as long as the longest one that a queue allows.
         self._max_wait = min(_MAX_WAIT, max(as_timedelta(queue.long_poll) for queue in selector.queues)).total_seconds()
+        # Whether the last dequeue of a turn has found nothing.
+        self._found_nothing = False
         self._waits_for_all = len(selector.queues) > 1 and self._max_wait > 0
         # Reports for the supervisor. They are sent with the next batch, before a wait, or after `_report_at`.
         self._unsent_reports: list[BatchFinished] = []
@@ -136,6 +149,7 @@ class Consumer:
         for n in range(queue.iterations):
             if n:
                 messages = self._take(queue)
+            self._found_nothing = not messages
             if not messages:
                 return
             self._run_batch(messages)
@@ -144,6 +158,8 @@ class Consumer:
 
     def _wait(self, queue: TaskQueue) -> list[Message]:
         self._send_reports()
+        if not self._found_nothing and (messages := self._take(queue)):
+            return messages
         ends = time.monotonic() + as_timedelta(queue.long_poll).total_seconds()
         while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
             self._mark_round(time.monotonic())
@@ -153,7 +169,8 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            options = DequeueOptions.parse(self._options[queue.name].limit, wait=wait, worker=self._worker)
+            limit = self._options[queue.name].limit if wait is None else 1
+            options = DequeueOptions.parse(limit, wait=wait, worker=self._worker)
             messages = self._tickwheel._dequeue(queue.name, options, self._stopping.is_set)
         except (QueueBlocked, QueueNotFound) as error:
             # Nothing can be taken now. The queue may be created or unblocked soon.
@@ -221,8 +238,8 @@ class Consumer:
         elif started < kept:
             new = max(started // 2, 1)
         elif self._waiting.has_waited(LONGEST_WAIT_S / 2):
-            # Twice as many would take too long.
-            new = limit
+            # More would take too long.
+            new = max(kept, 1)
         else:
             new = min(2 * limit, size)
         if new != limit:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tickwheel.client.admin import Admin
 from tickwheel.client.blocking import Tickwheel
-from tickwheel.client.driver_watch import DriverWatch, check_once, is_unclaimed
+from tickwheel.client.driver_watch import DriverWatch, check_members, check_once, is_unclaimed
 from tickwheel.client.last_resort import LastResort
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
@@ -16,6 +16,8 @@ from tickwheel.runtime.log_fields import log_fields
 # Pause between two checks, and between two warnings, in seconds. A check is one round trip.
 CHECK_S: Final = 5.0
 WARN_S: Final = 30.0
+# Pause between two checks whether any process takes part in the election, in seconds.
+MEMBERS_S: Final = 10.0
 # How long the first check waits until it is known whether this worker drives.
 _DECIDE_S: Final = 5.0
 
@@ -58,8 +60,9 @@ class DriverAlarm:
             # Other threads log that the server cannot be reached.
             with suppress(TickwheelError):
                 warning = self._run(self._watch.check())
-                if pause_s <= 0 and self._warn(warning):
-                    pause_s = WARN_S
+                if pause_s <= 0:
+                    # The watch alone does not notice that a driver was killed while the inbox was empty.
+                    pause_s = WARN_S if self._warn(warning or self._run(check_members(self._context))) else MEMBERS_S
 
     def _check_at_start(self) -> bool:
         """Warn at once, unless this program drives soon. Return whether there was a warning."""

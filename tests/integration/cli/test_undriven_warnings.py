@@ -120,6 +120,7 @@ def test_a_command_that_has_done_its_work_does_not_fail_if_a_shard_cannot_be_che
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_alarm, "CHECK_S", 0.02)
     monkeypatch.setattr(driver_alarm, "WARN_S", 0.2)
+    monkeypatch.setattr(driver_alarm, "MEMBERS_S", 0.2)
     monkeypatch.setattr(driver_watch, "QUIET_MS", 3_000)
 
 
@@ -169,6 +170,32 @@ def test_a_worker_warns_at_its_start_if_the_last_event_process_of_an_election_by
     alarm.start()
     try:
         eventually(lambda: warnings(caplog), "the worker warns")
+    finally:
+        alarm.stop()
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_running_worker_warns_if_the_last_event_process_was_killed_after_it_had_filed_all_timers(
+    cli_client: Tickwheel,
+    tickwheel_server: PrivateServer,
+    server: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    # So that the inbox alone can never be the reason of a warning.
+    monkeypatch.setattr(driver_watch, "QUIET_MS", 3_600_000)
+    inbox = shard_key(cli_client._context.namespace, 0, "inbox")
+    alarm = DriverAlarm(cli_client)
+    try:
+        with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", "lease") as process:
+            alarm.start()
+            cli_client.queue("jobs").enqueue(delay=timedelta(hours=1))
+            eventually(lambda: not server.xlen(inbox), "the timer is filed")
+            process.kill()
+        eventually(lambda: len(warnings(caplog)) >= 2, "the worker warns again and again")
+        assert not server.xlen(inbox)
     finally:
         alarm.stop()
 

@@ -70,14 +70,17 @@ class SeveralQueues(Generic[Q, M]):
         kind: type[M],
         observe: Callable[[str, QueueBlocked | QueueNotFound | None], None] = lambda queue, error: None,
         on_unreleased: Callable[[str, int, TickwheelError], None] = lambda queue, count, error: None,
+        options_after_wait: Mapping[str, DequeueOptions] | None = None,
     ) -> None:
         """``options``, by queue, are those of its dequeues, without a wait: their ``limit`` is the size of a batch.
+        ``options_after_wait`` replace them for a dequeue that a wait for all queues has led to.
 
         ``select`` is `QueueSelector.select_queue`. Each question of the selector is answered by a dequeue, and then
         ``observe`` is called with the queue and with the error if the queue is blocked or does not exist.
         ``on_unreleased`` is called if a batch that the selector did not choose could not be released.
         """
         self._options = options
+        self._options_after_wait = options if options_after_wait is None else options_after_wait
         self._select = select
         self._kind = kind
         self._observe = observe
@@ -155,8 +158,9 @@ class SeveralQueues(Generic[Q, M]):
     def _take(self, backend: WaitingBackend, queue: str, wait: Wait | None) -> Plan[list[M]]:
         if wait is not None:
             wait.begin_search(queue)
+        options = (self._options if wait is None else self._options_after_wait)[queue]
         try:
-            messages = yield from backend.dequeue(queue, self._options[queue], self._kind)
+            messages = yield from backend.dequeue(queue, options, self._kind)
         except (QueueBlocked, QueueNotFound) as error:
             # The queue may be unblocked or created later.
             self._closed[queue] = time.monotonic() + _CLOSED_S
