@@ -1,7 +1,9 @@
 """How long a call is retried: the timeout of the client, that of a call, and that of the calls of producers."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from services.serving_program import SERVE, ServingProgram
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.integration.blocking_aio import Blocking, LoopThread
 from tests.support.celery_app import make_celery_app
+from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, Tickwheel, Unavailable, aio, limits
 from tickwheel.celery import migrate
 from tickwheel.tasks import TaskApp, celery_routes
@@ -109,6 +112,62 @@ def test_an_option_of_a_task_is_the_timeout_of_one_call(proxy: FlakyProxy, names
         proxy.cut()
         proxy.refuses = True
         assert seconds_until_unavailable(task.with_options(timeout=0.2).now) < 2
+
+
+@pytest.mark.parametrize("kind", ["handle", "async handle", "task", "async task"])
+def test_the_timeout_of_a_call_applies_while_the_client_cannot_be_opened(
+    proxy: FlakyProxy, namespace: str, kind: str
+) -> None:
+    proxy.refuses = True
+    with TaskApp(proxy.url, namespace=namespace, drive=False) as app:
+        task = app.task(name="send")(lambda: None)
+        handle, soon = task.handle("m"), task.with_options(timeout=0.3)
+        calls: dict[str, list[Any]] = {
+            "handle": [lambda: handle.cancel(timeout=0.3), lambda: handle.result(timeout=0.3, wait=1)],
+            "async handle": [lambda: asyncio.run(handle.acancel(timeout=0.3))],
+            "task": [soon.now],
+            "async task": [lambda: asyncio.run(soon.anow())],
+        }
+        for call in calls[kind]:
+            assert 0.3 <= seconds_until_unavailable(call) < 2
+
+
+def test_a_call_with_a_short_timeout_does_not_wait_for_another_call_that_opens_the_client(
+    proxy: FlakyProxy, namespace: str
+) -> None:
+    proxy.stall()
+    with TaskApp(proxy.url, namespace=namespace, drive=False) as app, ThreadPoolExecutor(1) as pool:
+        task = app.task(name="send")(lambda: None)
+        opening = pool.submit(seconds_until_unavailable, task.now)
+        eventually(app._clients.current._lock.locked, "the first call opens the client")
+        assert 0.3 <= seconds_until_unavailable(lambda: task.with_options(timeout=0.3).now()) < 2
+        assert opening.result(30) >= PRODUCER_S
+
+        async def open_twice() -> None:
+            client = aio.Tickwheel(proxy.url, namespace=namespace, drive=False)
+            first = asyncio.create_task(client.open(timeout=5))
+            # The first call takes the lock.
+            await asyncio.sleep(0)
+            with pytest.raises(Unavailable, match="another call still tries"):
+                await client.open(timeout=0.3)
+            with pytest.raises(Unavailable):
+                await first
+
+        asyncio.run(open_twice())
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1", "grpc://127.0.0.1:1"])
+def test_a_client_has_a_timeout_for_its_opening(url: str) -> None:
+    assert 0.3 <= seconds_until_unavailable(lambda: Tickwheel(url, open_timeout=0.3)) < 3
+    assert 0.3 <= seconds_until_unavailable(lambda: asyncio.run(aio.Tickwheel(url).open(timeout=0.3))) < 3
+
+
+@pytest.mark.parametrize("timeout", [0, 31, True, "5s", float("nan")])
+def test_a_wrong_timeout_of_an_opening_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidArgument, match="timeout must be"):
+        Tickwheel("redis://127.0.0.1:1", open_timeout=timeout)
+    with pytest.raises(InvalidArgument, match="timeout must be"):
+        asyncio.run(aio.Tickwheel("redis://127.0.0.1:1").open(timeout=timeout))
 
 
 @pytest.mark.parametrize("timeout", [0, 31, True, "5s", float("nan")])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import Tickwheel
+from tickwheel import PayloadTooLarge, Tickwheel
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer
 
@@ -59,6 +59,37 @@ def test_a_declared_queue_that_was_deleted_is_created_again(
             note.now("after")
             assert tickwheel.queue("default").config().max_attempts == 7
             assert tickwheel.queue("default").counts()["pending"] == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_queue_that_was_created_again_with_default_settings_gets_those_of_the_app_for_a_large_message(
+    tickwheel_server: PrivateServer, namespaces: list[str], is_async: bool
+) -> None:
+    with (
+        TaskApp(tickwheel_server.url, namespace=namespaces[0], drive=False) as app,
+        Tickwheel(tickwheel_server.url, namespace=namespaces[0], drive=False) as tickwheel,
+    ):
+        app.queue("default", payload_limit=100_000)
+
+        @app.task(name="note")
+        def note(text: str) -> None: ...
+
+        async def send(text: str) -> None:
+            await note.anow(text) if is_async else note.now(text)
+
+        async def run() -> None:
+            await send("before")
+            tickwheel.delete_queue("default", purge=True)
+            tickwheel.queue("default").enqueue(b"by another program")
+            await send("x" * 50_000)
+            with pytest.raises(PayloadTooLarge):
+                await send("x" * 100_001)
+            await app.aclose()
+
+        asyncio.run(run())
+        queue = tickwheel.queue("default")
+        assert queue.config().payload_limit == 100_000
+        assert queue.counts()["pending"] == 2
 
 
 class MovingApp(TaskApp):

@@ -11,12 +11,12 @@ from typing import Self
 
 from tickwheel.client import connect
 from tickwheel.client.asyncio_namespace import NamespaceMethods
-from tickwheel.client.settings import ClientSettings
+from tickwheel.client.settings import ClientSettings, call_timeout_s
 from tickwheel.limits import PRODUCER_RETRY_MS
 from tickwheel.model.validation import Duration
 from tickwheel.operations.namespace_options import NamespaceOptions
 from tickwheel.runtime.event_loop import finish_despite_cancel, run_in_thread, wrong_loop_error
-from tickwheel.runtime.open_failure import OpenFailure
+from tickwheel.runtime.open_failure import OpenFailure, still_opening_error
 
 
 class Tickwheel(NamespaceMethods):
@@ -58,17 +58,26 @@ class Tickwheel(NamespaceMethods):
         self._lock = asyncio.Lock()
         self._open_failure = OpenFailure()
 
-    async def open(self) -> Self:
+    async def open(self, *, timeout: Duration | None = None) -> Self:
         """Connect. If the options require it, start the embedded server and the event process.
 
-        If the client is already open, do nothing. Raises TickwheelError if the client is open in another event loop.
+        ``timeout``: how long to try to reach the server, up to 30 s (default: the timeout of the client, 30 s). If the
+        client is already open, do nothing. Raises TickwheelError if the client is open in another event loop.
         """
+        timeout_s = None if timeout is None else call_timeout_s(timeout)
         failures = self._open_failure.count
-        async with self._lifecycle_lock():
+        lock = self._lifecycle_lock()
+        try:
+            await asyncio.wait_for(lock.acquire(), timeout_s)
+        except TimeoutError:
+            raise still_opening_error() from None
+        try:
             if self._io is None or not self._io.owned_by_this_process:
                 self._open_failure.raise_since(failures)
                 with self._open_failure.record():
-                    await self._open()
+                    await self._open(timeout)
+        finally:
+            lock.release()
         return self
 
     async def close(self) -> None:
@@ -103,11 +112,11 @@ class Tickwheel(NamespaceMethods):
             self._loop, self._lock = loop, asyncio.Lock()
         return self._lock
 
-    async def _open(self) -> None:
+    async def _open(self, timeout: Duration | None) -> None:
         try:
             server_url = await run_in_thread(self._processes.open)
             self._io = connect.asyncio_executor(self._client_settings, self._context, self._processes, server_url)
-            await self._run(self._backend.open(self._namespace_options))
+            await self._run(self._backend.open(self._namespace_options), timeout=timeout)
             await run_in_thread(self._processes.start_driving)
         except BaseException:
             await finish_despite_cancel(asyncio.create_task(self._close()))

@@ -25,6 +25,7 @@ class Tickwheel(NamespaceMethods):
     ``existing``: raise NamespaceNotFound if the namespace does not exist, instead of creating it.
     ``timeout``: how long a call is retried, up to 30 s (default: 30 s). Each method has an argument ``timeout`` that
     replaces it for one call. A duration is a timedelta or a number of seconds.
+    ``open_timeout``: how long the constructor tries to reach the server (default: ``timeout``).
     ``clock``: only for tests. ``_clock_test`` takes the time from the test instead of from the server.
 
     The following options are fixed when the namespace is created. If the namespace exists with another value,
@@ -58,6 +59,7 @@ class Tickwheel(NamespaceMethods):
         outbox_full: str | None = None,
         existing: bool = False,
         timeout: Duration | None = None,
+        open_timeout: Duration | None = None,
         clock: str = "_clock",
     ) -> None:
         options = NamespaceOptions.parse(shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing)
@@ -65,7 +67,7 @@ class Tickwheel(NamespaceMethods):
         server_url = self._processes.open()
         try:
             self._io = connect.blocking_executor(self._client_settings, self._context, self._processes, server_url)
-            self._run(self._backend.open(options))
+            self._run(self._backend.open(options), timeout=open_timeout)
             self._processes.start_driving()
         except BaseException:
             self._processes.close()

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 
-from tickwheel.errors import TickwheelError
+from tickwheel.errors import TickwheelError, Unavailable
+
+
+def still_opening_error() -> Unavailable:
+    """Return the error of a call whose timeout is over while another call still opens the client."""
+    return Unavailable(
+        "the client is not open: another call still tries to reach the server, and the timeout of this call is over",
+        may_have_happened=False,
+    )
 
 
 class OpenFailure:

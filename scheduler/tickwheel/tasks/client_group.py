@@ -15,13 +15,14 @@ from weakref import WeakKeyDictionary
 
 from tickwheel import aio, limits
 from tickwheel.client import Queue, Tickwheel
-from tickwheel.errors import Forbidden, QueueNotFound
-from tickwheel.model import validation
+from tickwheel.client.settings import call_timeout_s
+from tickwheel.errors import Forbidden, InvalidArgument, PayloadTooLarge, QueueNotFound, TickwheelError
+from tickwheel.model import message_content, validation
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.validation import Duration
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.runtime.open_failure import OpenFailure
+from tickwheel.runtime.open_failure import OpenFailure, still_opening_error
 from tickwheel.tasks import declared_config
 
 C = TypeVar("C", Tickwheel, aio.Tickwheel)
@@ -55,19 +56,24 @@ class ClientGroup:
         """How long a call is retried that has no timeout of its own."""
         return validation.as_timedelta(self._client_options()["timeout"])
 
-    def client(self) -> Tickwheel:
-        """Return the client for threads. Open it if this process has none."""
+    def client(self, timeout: Duration | None = None) -> Tickwheel:
+        """Return the client for threads. Open it if this process has none, within ``timeout``."""
         failures = self._open_failure.count
-        with self._lock:
+        if not self._lock.acquire(timeout=-1 if timeout is None else call_timeout_s(timeout)):
+            raise still_opening_error()
+        try:
             if self._client is None or self._pid != os.getpid():
                 self._open_failure.raise_since(failures)
                 self._ensured_queues.clear()
                 with self._open_failure.record():
-                    self._client, self._pid = self._set_up(Tickwheel(**self._client_options())), os.getpid()
+                    client = Tickwheel(**self._client_options(), open_timeout=timeout)
+                    self._client, self._pid = self._set_up(client), os.getpid()
             return self._client
+        finally:
+            self._lock.release()
 
-    async def client_async(self) -> aio.Tickwheel:
-        """Return the client of the running event loop. Open it if the loop has none."""
+    async def client_async(self, timeout: Duration | None = None) -> aio.Tickwheel:
+        """Return the client of the running event loop. Open it if the loop has none, within ``timeout``."""
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:
@@ -76,14 +82,14 @@ class ClientGroup:
                 if (other := reference()) is not None and other.is_closed():
                     self._async_clients.pop(other, None)
             client = self._async_clients[loop] = self._set_up(aio.Tickwheel(**self._client_options()))
-        return await client.open()
+        return await client.open(timeout=timeout)
 
     def ensure_queue(self, name: str, timeout: Duration | None = None) -> Queue:
         """Return a queue of the app. Create or update it at its first use. If the server forbids this, check it.
 
-        ``timeout`` is that of the call, if the client is open. Raises QueueConfigConflict, also in the check.
+        ``timeout`` is that of the call. Raises QueueConfigConflict, also in the check.
         """
-        tickwheel = self.client()
+        tickwheel = self.client(timeout)
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
             try:
@@ -97,7 +103,7 @@ class ClientGroup:
 
     async def ensure_queue_async(self, name: str, timeout: Duration | None = None) -> aio.Queue:
         """Return a queue like `ensure_queue`, for asyncio."""
-        tickwheel = await self.client_async()
+        tickwheel = await self.client_async(timeout)
         queue = tickwheel.queue(name)
         if name not in self._ensured_queues:
             try:
@@ -112,8 +118,9 @@ class ClientGroup:
         """Send a message to a queue of the app. Raises errors like `Queue.enqueue`."""
         try:
             return self.ensure_queue(queue, timeout).enqueue_many([message], timeout=timeout)[0]
-        except QueueNotFound:
-            # This group has created the queue, and the queue or its namespace was deleted later. Create it again.
+        except (QueueNotFound, PayloadTooLarge) as error:
+            if not self._may_have_lost_settings(queue, message, error):
+                raise
             self.forget_queue(queue)
             return self.ensure_queue(queue, timeout).enqueue_many([message], timeout=timeout)[0]
 
@@ -121,7 +128,9 @@ class ClientGroup:
         """Send a message like `enqueue`, with the client of the running event loop."""
         try:
             return (await (await self.ensure_queue_async(queue, timeout)).enqueue_many([message], timeout=timeout))[0]
-        except QueueNotFound:
+        except (QueueNotFound, PayloadTooLarge) as error:
+            if not self._may_have_lost_settings(queue, message, error):
+                raise
             self.forget_queue(queue)
             return (await (await self.ensure_queue_async(queue, timeout)).enqueue_many([message], timeout=timeout))[0]
 
@@ -172,6 +181,19 @@ class ClientGroup:
             # A namespace has no more queues, so some of these were deleted.
             self._ensured_queues.clear()
         self._ensured_queues.add(name)
+
+    def _may_have_lost_settings(self, queue: str, message: NewMessage, error: TickwheelError) -> bool:
+        """Return whether the queue may have been deleted after this group has created it.
+
+        Then it does not exist, or the next enqueue of any client has created it again, with the default settings.
+        """
+        if isinstance(error, QueueNotFound):
+            return True
+        try:
+            message_content.payload(message.payload, self._queue_config(queue).get("payload_limit") or 0)
+        except InvalidArgument:
+            return False
+        return True
 
     def _check_existing(self, name: str, existing: QueueConfig) -> None:
         declared_config.check_existing(name, existing, self._queue_config(name), self._log_throttle)

@@ -32,11 +32,13 @@ class CallMethods(Generic[R]):
 
     def cancel(self, *, release: bool = False, timeout: Duration | None = None) -> Change:
         """Cancel the call, as `Queue.cancel` does. Raises MessageNotFound, InvalidTransition, QueueNotFound."""
-        return self._queue().cancel(self.id, self.exclusive_value, release=release, timeout=self._timeout(timeout))
+        return self._queue(timeout).cancel(
+            self.id, self.exclusive_value, release=release, timeout=self._timeout(timeout)
+        )
 
     async def acancel(self, *, release: bool = False, timeout: Duration | None = None) -> Change:
         """Cancel the call like `cancel`, for asyncio."""
-        queue = await self._aqueue()
+        queue = await self._aqueue(timeout)
         return await queue.cancel(self.id, self.exclusive_value, release=release, timeout=self._timeout(timeout))
 
     def reschedule(
@@ -52,7 +54,7 @@ class CallMethods(Generic[R]):
         Raises MessageNotFound, InvalidTransition (the call runs or has ended), InvalidArgument.
         """
         times: dict[str, Any] = {"delay": delay, "due": due, "deadline": deadline}
-        return self._queue().reschedule(self.id, self.exclusive_value, **times, timeout=self._timeout(timeout))
+        return self._queue(timeout).reschedule(self.id, self.exclusive_value, **times, timeout=self._timeout(timeout))
 
     async def areschedule(
         self,
@@ -63,13 +65,13 @@ class CallMethods(Generic[R]):
         timeout: Duration | None = None,
     ) -> Change:
         """Set new times like `reschedule`, for asyncio."""
-        queue = await self._aqueue()
+        queue = await self._aqueue(timeout)
         times: dict[str, Any] = {"delay": delay, "due": due, "deadline": deadline}
         return await queue.reschedule(self.id, self.exclusive_value, **times, timeout=self._timeout(timeout))
 
     async def astate(self, *, timeout: Duration | None = None) -> str:
         """Return the present state of the call like `TaskHandle.state`, for asyncio."""
-        queue = await self._aqueue()
+        queue = await self._aqueue(timeout)
         return (await queue.get(self.id, self.exclusive_value, timeout=self._timeout(timeout))).state
 
     def result(self, *, wait: Duration | None = None, timeout: Duration | None = None) -> R:
@@ -81,14 +83,14 @@ class CallMethods(Generic[R]):
         the retention of the message is over, and Forbidden if the token may not read results.
         """
         try:
-            view = self._queue().get(self.id, self.exclusive_value, wait=wait, timeout=self._timeout(timeout))
+            view = self._queue(timeout).get(self.id, self.exclusive_value, wait=wait, timeout=self._timeout(timeout))
         except MessageNotFound as error:
             raise _expired(self._task, self.id) from error
         return _result_of(self._task, view, wait)
 
     async def aresult(self, *, wait: Duration | None = None, timeout: Duration | None = None) -> R:
         """Return what the task returned like `result`, for asyncio."""
-        queue = await self._aqueue()
+        queue = await self._aqueue(timeout)
         try:
             view = await queue.get(self.id, self.exclusive_value, wait=wait, timeout=self._timeout(timeout))
         except MessageNotFound as error:
@@ -96,13 +98,13 @@ class CallMethods(Generic[R]):
         return _result_of(self._task, view, wait)
 
     def _read_state(self, *, timeout: Duration | None = None) -> str:
-        return self._queue().get(self.id, self.exclusive_value, timeout=self._timeout(timeout)).state
+        return self._queue(timeout).get(self.id, self.exclusive_value, timeout=self._timeout(timeout)).state
 
-    def _queue(self) -> Queue:
-        return self._task.app.tickwheel.queue(self._task.queue)
+    def _queue(self, timeout: Duration | None) -> Queue:
+        return self._task.app._clients.current.client(self._timeout(timeout)).queue(self._task.queue)
 
-    async def _aqueue(self) -> aio.Queue:
-        return (await self._task.app._clients.current.client_async()).queue(self._task.queue)
+    async def _aqueue(self, timeout: Duration | None) -> aio.Queue:
+        return (await self._task.app._clients.current.client_async(self._timeout(timeout))).queue(self._task.queue)
 
     def _timeout(self, timeout: Duration | None) -> Duration | None:
         return self._task._timeout if timeout is None else timeout

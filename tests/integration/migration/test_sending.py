@@ -140,6 +140,16 @@ def test_a_call_creates_its_queue_again_after_the_queue_was_deleted(deployment: 
     assert deployment.tickwheel.queue("celery").get(sent.id).state == "pending"
 
 
+def test_a_large_call_restores_the_limit_of_a_queue_that_a_small_call_has_created_again(deployment: Shop) -> None:
+    route("shop.note", "tickwheel")
+    shop.note.delay("x")
+    deployment.tickwheel.delete_queue("celery", purge=True)
+    shop.note.delay("small enough for a queue with the default settings")
+    sent = shop.note.delay("y" * 40_000)
+    assert deployment.tickwheel.queue("celery").get(sent.id).state == "pending"
+    assert waiting_at_celery(deployment) == 0
+
+
 def test_a_call_with_the_id_of_a_finished_call_is_not_sent_and_this_is_logged(
     deployment: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
