@@ -160,6 +160,8 @@ def test_a_call_with_a_short_timeout_does_not_wait_for_another_call_that_opens_t
 def test_a_client_has_a_timeout_for_its_opening(url: str) -> None:
     assert 0.3 <= seconds_until_unavailable(lambda: Tickwheel(url, open_timeout=0.3)) < 3
     assert 0.3 <= seconds_until_unavailable(lambda: asyncio.run(aio.Tickwheel(url).open(timeout=0.3))) < 3
+    opening = aio.Tickwheel(url, open_timeout=0.3)
+    assert 0.3 <= seconds_until_unavailable(lambda: asyncio.run(opening.open())) < 3
 
 
 @pytest.mark.parametrize("timeout", [0, 31, True, "5s", float("nan")])
@@ -168,6 +170,8 @@ def test_a_wrong_timeout_of_an_opening_is_refused(timeout: Any) -> None:
         Tickwheel("redis://127.0.0.1:1", open_timeout=timeout)
     with pytest.raises(InvalidArgument, match="timeout must be"):
         asyncio.run(aio.Tickwheel("redis://127.0.0.1:1").open(timeout=timeout))
+    with pytest.raises(InvalidArgument, match="timeout must be"):
+        aio.Tickwheel("redis://127.0.0.1:1", open_timeout=timeout)
 
 
 @pytest.mark.parametrize("timeout", [0, 31, True, "5s", float("nan")])

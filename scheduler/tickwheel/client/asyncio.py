@@ -44,6 +44,7 @@ class Tickwheel(NamespaceMethods):
         outbox_full: str | None = None,
         existing: bool = False,
         timeout: Duration | None = None,
+        open_timeout: Duration | None = None,
         clock: str = "_clock",
     ) -> None:
         settings = ClientSettings.validate(
@@ -53,6 +54,9 @@ class Tickwheel(NamespaceMethods):
         self._namespace_options = NamespaceOptions.parse(
             shards, history, auto_create, clock_guard, outbox_limit, outbox_full, existing
         )
+        self._open_timeout = open_timeout
+        if open_timeout is not None:
+            call_timeout_s(open_timeout)
         # The event loop in which `open` or `close` was last called, and the lock that both hold in this loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
@@ -61,9 +65,11 @@ class Tickwheel(NamespaceMethods):
     async def open(self, *, timeout: Duration | None = None) -> Self:
         """Connect. If the options require it, start the embedded server and the event process.
 
-        ``timeout``: how long to try to reach the server, up to 30 s (default: the timeout of the client, 30 s). If the
-        client is already open, do nothing. Raises TickwheelError if the client is open in another event loop.
+        ``timeout``: how long to try to reach the server, up to 30 s (default: ``open_timeout`` of the client, else its
+        ``timeout``, else 30 s). If the client is already open, do nothing. Raises TickwheelError if the client is open
+        in another event loop.
         """
+        timeout = self._open_timeout if timeout is None else timeout
         timeout_s = None if timeout is None else call_timeout_s(timeout)
         failures = self._open_failure.count
         lock = self._lifecycle_lock()
