@@ -30,8 +30,12 @@ def make_consumer(
     selector: type[QueueSelector[TaskQueue]] = Lottery,
     *,
     logs_tasks: bool = True,
+    takes_batches: bool = False,
 ) -> Iterator[Consumer]:
-    """Make a consumer of all queues of the app, which writes its reports to ``report_fd``."""
+    """Make a consumer of all queues of the app, which writes its reports to ``report_fd``.
+
+    With ``takes_batches``, the first dequeue takes a batch, as after short tasks, and not one message.
+    """
     state = SharedState(1)
     with (
         closing(Completer(tickwheel, TaskLog(app, is_on=logs_tasks))) as completer,
@@ -39,7 +43,7 @@ def make_consumer(
     ):
         waiting = early_release.add_consumer()
         early_release.start()
-        yield Consumer(
+        consumer = Consumer(
             app,
             tickwheel,
             selector(app.queues.values(), random.Random(1)),
@@ -53,6 +57,10 @@ def make_consumer(
             "worker",
             lambda: None,
         )
+        if takes_batches:
+            for queue in app.queues.values():
+                consumer._options[queue.name] = consumer._options[queue.name]._replace(limit=queue.batch)
+        yield consumer
     state.close()
 
 
@@ -63,14 +71,17 @@ def run_consumer(
     selector: type[QueueSelector[TaskQueue]] = Lottery,
     *,
     logs_tasks: bool = True,
+    takes_batches: bool = False,
 ) -> Iterator[Consumer]:
-    """Run a consumer of all queues of the app in the ``with`` block."""
+    """Run a consumer of all queues of the app in the ``with`` block. ``takes_batches``: see `make_consumer`."""
     stopping = threading.Event()
     reports, written = os.pipe()
     with (
         os.fdopen(reports, "rb"),
         os.fdopen(written, "wb"),
-        make_consumer(app, tickwheel, written, stopping, selector, logs_tasks=logs_tasks) as consumer,
+        make_consumer(
+            app, tickwheel, written, stopping, selector, logs_tasks=logs_tasks, takes_batches=takes_batches
+        ) as consumer,
     ):
         thread = threading.Thread(target=consumer.run, daemon=True)
         thread.start()

@@ -107,7 +107,7 @@ def test_messages_that_must_not_wait_are_released_while_the_first_task_of_their_
         return [(message.state, message.attempt) for message in (work.get(str(n)) for n in range(4))]
 
     released = [("running", 1), ("pending", 0), ("running", 1), ("pending", 0)]
-    with run_consumer(app, tickwheel):
+    with run_consumer(app, tickwheel, takes_batches=True):
         try:
             eventually(lambda: progress() == released, "two messages are released")
         finally:
@@ -130,7 +130,7 @@ def test_a_task_whose_lease_has_run_out_does_not_begin_and_its_message_is_releas
 
     call = wait_until_lost.message((), {})
     work.enqueue_many([replace(call, id=str(n), deadline=timedelta(seconds=n)) for n in range(2)])
-    with run_consumer(app, tickwheel):
+    with run_consumer(app, tickwheel, takes_batches=True):
         eventually(lambda: began and work.get("1").state == "pending", "the second message is released")
         assert (work.get("1").attempt, began) == (0, ["0"])
 
@@ -172,7 +172,7 @@ def test_a_worker_takes_one_message_at_a_time_while_a_queue_delivers_messages_th
     def succeed() -> None: ...
 
     work.enqueue_many(replace(succeed.message((), {}), id=str(n), deadline=timedelta(seconds=n)) for n in range(60))
-    with run_consumer(app, tickwheel):
+    with run_consumer(app, tickwheel, takes_batches=True):
         eventually(lambda: work.counts()["completed"] == 60, "all tasks run")
     # Only the first batch is released in part.
     assert batches[:20] == [1] * 20
@@ -203,7 +203,10 @@ def test_a_failure_that_is_not_retried_is_marked_in_the_shared_memory_until_the_
     log = logging.getLogger("tickwheel.worker")
     log.addFilter(hold)
     try:
-        with caplog.at_level(logging.INFO, log.name), run_consumer(app, tickwheel) as consumer:
+        with (
+            caplog.at_level(logging.INFO, log.name),
+            run_consumer(app, tickwheel, takes_batches=True) as consumer,
+        ):
             batch_state = consumer._batch_states[0]
             eventually(lambda: batch_state.state(1) is MessageState.REJECTED, "the failure is marked")
             go.set()

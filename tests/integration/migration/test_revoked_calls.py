@@ -124,6 +124,8 @@ def test_a_call_that_waits_in_a_worker_is_revoked_there(
     batched = moved_deployment.tickwheel.queue("batched")
     moved_deployment.ends(shop.note.apply_async(("exists",), queue="batched").id, "batched")
     batched.block(enqueue=False)
+    # A worker that was idle takes one message, and then more.
+    shop.note.apply_async(("short",), queue="batched")
     first = shop.sleeps.apply_async((str(tmp_path / "awake"),), queue="batched")
     second = shop.note.apply_async(("second",), queue="batched")
     batched.unblock()
