@@ -1,6 +1,7 @@
 """A queue with a sink: its due messages are published to Kafka with the fields of a delivery, and then completed."""
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -339,6 +340,26 @@ def test_a_message_whose_metadata_is_damaged_fails_and_stops_no_other_message(
     record = server.hget(messages, field)
     assert b"the sink rejected the message: the metadata of message 'm' of queue 'damaged' is damaged" in record
     server.hset(messages, field, record.replace(b"\xff\xfe\xff\xfe\xff", b"value"))
+
+
+def test_the_log_has_one_warning_for_many_rejected_messages_of_a_queue(
+    tw: Tickwheel, server: Any, topic: str, driving: Driving, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tickwheel.sinks")
+    queues = [tw.create_queue(name, sink=f"kafka://{topic}", indexed=[], max_attempts=1) for name in ("a", "b")]
+    for queue in queues:
+        queue.enqueue_many(NewMessage(id=f"m{n}", metadata={"key": "value"}) for n in range(3))
+    messages = shard_key(tw._context.namespace, 0, "messages")
+    stored = server.hgetall(messages)
+    server.hset(messages, mapping={field: record.replace(b"value", b"\xff" * 5) for field, record in stored.items()})
+    with driving():
+        for queue in queues:
+            eventually(lambda queue=queue: queue.counts()["errored"] == 3, "all messages fail")
+    for field, record in server.hgetall(messages).items():
+        server.hset(messages, field, record.replace(b"\xff" * 5, b"value"))
+    for queue in queues:
+        of_queue = [line for line in caplog.records if f"of queue {queue.name}, so the attempt fails" in line.message]
+        assert [line.levelname for line in of_queue] == ["WARNING", "DEBUG", "DEBUG"]
 
 
 def test_a_queue_whose_messages_cannot_be_leased_stops_no_other_sink(

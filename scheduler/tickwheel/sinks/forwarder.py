@@ -29,6 +29,7 @@ from tickwheel.operations.dequeue_options import DequeueOptions
 from tickwheel.operations.settle import complete, extend_many, fail
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.channel_listener import ChannelListener
+from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.sinks.in_flight_messages import InFlightMessages
@@ -47,6 +48,8 @@ _FULL_MS: Final = 20.0
 _MAX_WAIT_MS: Final = 60_000.0
 
 _log = logging.getLogger("tickwheel.sinks")
+# Shared by all shards: one line for each queue.
+_log_throttle = LogThrottle()
 
 
 class SinkQueueLookup(Protocol):
@@ -199,7 +202,9 @@ class SinkForwarder:
                 )
 
     def _fail(self, message: SinkMessage, reason: str) -> None:
-        _log.warning(
+        # If the topic does not exist, for example, the broker rejects every message of the queue.
+        _log.log(
+            _log_throttle.level(f"{self._context.namespace}:{message.queue}"),
             "shard %d: the sink rejected message %r of queue %s, so the attempt fails: %s",
             *(self._shard, message.id, message.queue, reason),
         )
