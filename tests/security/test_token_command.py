@@ -69,6 +69,25 @@ def test_an_entry_is_not_appended_to_a_file_that_others_can_change(tmp_path: Pat
     assert file.read_text() == ""
 
 
+@pytest.mark.parametrize(
+    ("present", "message"),
+    [
+        ("", "must not have two tokens named 'shop', because the log could not distinguish them: give one of them"),
+        ("[[tok", "is not valid TOML"),
+        ("\xff", "is not valid TOML"),
+    ],
+)
+def test_an_entry_that_would_make_the_file_invalid_is_not_appended(tmp_path: Path, present: str, message: str) -> None:
+    file = tmp_path / "tokens"
+    assert CliRunner().invoke(app, ["token", "shop", "--out", str(file)]).exit_code == 0
+    before = file.read_bytes() + present.encode("latin-1")
+    file.write_bytes(before)
+    result = CliRunner().invoke(app, ["token", "shop", "--out", str(file)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file} {message}" in " ".join(result.stderr.split())
+    assert file.read_bytes() == before
+
+
 NAMES = [
     "mail-😀",
     "\x7f",

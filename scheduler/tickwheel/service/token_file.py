@@ -162,9 +162,13 @@ def read(path: Path) -> list[Caller]:
     Raises InvalidArgument if the file is unreadable or invalid, if it is not a regular file, or if every user of the
     machine can read or change it.
     """
-    text = read_secret_file("the token file", path)
+    return parse(path, read_secret_file("the token file", path))
+
+
+def parse(path: Path, content: bytes) -> list[Caller]:
+    """Return the callers that this content of the file defines. Raises InvalidArgument if the content is invalid."""
     try:
-        document = decode_toml(text.decode())
+        document = decode_toml(content.decode())
     except ValueError as error:
         raise InvalidArgument(f"{path} is not valid TOML: {error}") from error
     unknown = set(document) - {"token"}
@@ -182,7 +186,10 @@ def check_names(path: Path, callers: Iterable[Caller]) -> None:
     """Raise InvalidArgument if two callers of the file have the same name."""
     [(name, count)] = Counter(caller.name for caller in callers).most_common(1)
     if count > 1:
-        raise InvalidArgument(f"{path} has two tokens named {name!r}: the log could not distinguish them")
+        raise InvalidArgument(
+            f"{path} must not have two tokens named {name!r}, because the log could not distinguish them: give one of"
+            " them another name"
+        )
 
 
 def check_entry(label: str, table: Any) -> Caller:

@@ -69,10 +69,14 @@ def token(
 
 
 def _append(file: Path, entry: str) -> None:
-    """Append an entry to a tokens file. Raises OSError."""
-    descriptor = open_private(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with open(descriptor, "a", encoding="utf-8") as tokens:
-        tokens.write(f"\n{entry}" if os.fstat(descriptor).st_size else entry)
+    """Append an entry to a tokens file. Raises OSError, and InvalidArgument if the service would reject the result."""
+    from tickwheel.service.token_file import parse
+
+    with open(open_private(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), "r+b") as tokens:
+        present = tokens.read()
+        added = f"\n{entry}".encode() if present else entry.encode()
+        parse(file, present + added)
+        tokens.write(added)
 
 
 def _parse(text: str) -> dict[str, list[str]]:
