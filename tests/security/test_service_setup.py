@@ -80,6 +80,9 @@ def test_inconsistent_or_missing_options_are_refused(folder: Path, options: str,
         (GOOD + 'queues = [""]', "which no name matches"),
         (GOOD + "queues = []", "queues of token 1"),
         (GOOD + 'namespaces = ["a b"]', "which no name matches"),
+        (GOOD + 'sinks = ["mail"]', "sinks of token 1 of {file} needs the role admin, which sets the sink of a queue"),
+        (GOOD + "sinks = 1", "sinks of token 1 of {file} must be a list of strings, not 1"),
+        (GOOD + 'sinks = ["a/b"]', "has 'a/b', which no name matches"),
         (GOOD + GOOD, "contains the same sha256 twice"),
         (GOOD + entry(OTHER, '["consume"]').replace(OTHER[3:], TOKEN[3:]), "must not have two tokens named"),
         (GOOD.replace("sha256", "sha-256"), "has no setting 'sha-256'"),
@@ -97,7 +100,7 @@ def test_an_invalid_token_file_is_refused(folder: Path, text: str, message: str)
     file = folder / "tokens"
     file.write_text(text)
     file.chmod(0o600)
-    check_refused(["--tokens", str(file)], message)
+    check_refused(["--tokens", str(file)], message.replace("{file}", str(file)))
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o602])

@@ -30,8 +30,15 @@ pytestmark = pytest.mark.security
             ["--namespace", "native", "--grant", "read", "--grant", "consume:mail:tw"],
             [Grant(frozenset({Role.READ}), ("*",), ("native",)), Grant(frozenset({Role.CONSUME}), ("mail",), ("tw",))],
         ),
+        (
+            ["--grant", "admin:mail", "--grant", "produce:sms", "--sinks", "mail.*", "--sinks", "reports"],
+            [
+                Grant(frozenset({Role.ADMIN}), ("mail",), ("tw",), ("mail.*", "reports")),
+                Grant(frozenset({Role.PRODUCE}), ("sms",), ("tw",)),
+            ],
+        ),
     ],
-    ids=["none", "one", "two", "namespace", "grants-and-namespace"],
+    ids=["none", "one", "two", "namespace", "grants-and-namespace", "sinks"],
 )
 def test_the_printed_entry_has_the_grants_of_the_options(
     tmp_path: Path, options: list[str], grants: list[Grant]
@@ -121,6 +128,22 @@ def test_the_json_has_the_grants_too() -> None:
     assert json.loads(result.stdout)["grants"] == [{"roles": ["read"], "queues": ["a"]}]
     result = CliRunner().invoke(app, ["token", "shop", "--json", "--namespace", "native"])
     assert json.loads(result.stdout)["namespaces"] == ["native"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sinks", "mail"], "--sinks needs a --grant with the role admin, for example --grant admin:mail"),
+        (["--sinks", "mail", "--grant", "produce"], "--sinks needs a --grant with the role admin"),
+        (["--sinks", "a b", "--grant", "admin"], "sinks of grant 1 of the token has 'a b', which no name matches"),
+    ],
+)
+def test_sinks_without_a_grant_that_could_set_them_and_invalid_patterns_are_refused(
+    options: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(app, ["token", "shop", *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
 
 
 def test_a_namespace_that_no_namespace_can_have_is_refused() -> None:

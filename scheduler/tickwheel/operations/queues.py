@@ -58,17 +58,21 @@ def create(
     *,
     update: bool = False,
     charge: Callable[[int], None] = charge_nobody,
+    check_sink: Callable[[str], None] = lambda _: None,
 ) -> Plan[QueueConfig]:
     """Create a queue, or check that an existing queue has these settings.
 
     With ``update``, change the named settings of an existing queue. Otherwise raises QueueConfigConflict if a setting
-    differs. ``charge``: see `prepare_number`.
+    differs. ``charge``: see `prepare_number`. Before the queue gets a sink that it does not have, ``check_sink`` is
+    called with the sink, and can raise an error.
     """
     validation.boolean("update", update)
     new = parse(settings)
     while True:
         existing = yield from context.load_config(queue)
         if existing is None:
+            if new.sink is not None:
+                check_sink(new.sink)
             changed = yield from _create(context, queue, new, charge=charge)
         elif existing.deleting:
             raise queue_deleting_error(queue)
@@ -81,6 +85,8 @@ def create(
                     shards = range(context.shards)
                     yield from push_config_version(context, queue, existing, shards, allow_partial=True)
                 return existing
+            if updated.sink is not None and updated.sink != existing.sink:
+                check_sink(updated.sink)
             changed = yield from configure(context, queue, updated, existing)
         if changed:
             return (yield from publish_config(context, queue))

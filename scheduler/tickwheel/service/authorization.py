@@ -13,6 +13,7 @@ from typing import Final
 
 from tickwheel import limits
 from tickwheel.errors import Forbidden, Unauthenticated
+from tickwheel.model.sink_url import split_sink_url
 from tickwheel.model.validation import preview
 from tickwheel.operations.queues import CreationLimit
 from tickwheel.service.token_quota import ConcurrencyLimit, LocalCounters, TokenQuota
@@ -37,11 +38,15 @@ ALL_QUEUES: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Roles on the queues that match a pattern of ``queues``, in the namespaces that match one of ``namespaces``."""
+    """Roles on the queues that match a pattern of ``queues``, in the namespaces that match one of ``namespaces``.
+
+    With the role ADMIN, the sinks of these queues may have the topics that match a pattern of ``sinks``.
+    """
 
     roles: frozenset[Role] = frozenset(Role)
     queues: tuple[str, ...] = (ALL_QUEUES,)
     namespaces: tuple[str, ...] = ("*",)
+    sinks: tuple[str, ...] = ()
 
     def covers(self, namespace: str, queue: str | None) -> bool:
         """Return whether the grant is for the namespace and the queue. None means any queue: the namespace decides."""
@@ -79,6 +84,17 @@ class Caller:
         """Raise Forbidden if the caller may not use the role on the queue; see `may`."""
         if not self.may(role, namespace, queue):
             raise Forbidden(self._refusal(role, namespace, queue))
+
+    def check_sink(self, namespace: str, queue: str, sink: str) -> None:
+        """Raise Forbidden if no grant with the role ADMIN on the queue permits the topic of the sink."""
+        _, topic = split_sink_url(sink)
+        grants = (grant for grant in self.grants if grant.has(Role.ADMIN) and grant.covers(namespace, queue))
+        if not any(_matches_any(topic, grant.sinks) for grant in grants):
+            raise Forbidden(
+                f"token {self.name!r} may not set the topic {preview(topic)} as the sink of queue {preview(queue)}: the"
+                " topic must match a pattern of 'sinks', in the tokens file, of a grant with the role 'admin' on this"
+                " queue"
+            )
 
     def _refusal(self, role: Role, namespace: str, queue: str | None) -> str:
         if not self.may(Role.READ, namespace, None):
@@ -119,7 +135,7 @@ class Caller:
         return None if self.expires is None else (self.expires - datetime.now(UTC)).total_seconds()
 
 
-ANONYMOUS: Final = Caller("anybody")
+ANONYMOUS: Final = Caller("anybody", grants=(Grant(sinks=("*",)),))
 UNKNOWN_CALLER: Final = Caller("nobody", grants=())
 # The caller of the current call, and the role that the call needs.
 CALL: ContextVar[tuple[Caller, Role]] = ContextVar("call", default=(ANONYMOUS, Role.READ))

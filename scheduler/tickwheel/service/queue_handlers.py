@@ -1,6 +1,7 @@
 """The RPCs of QueueService. Each handler runs a plan on the namespace, as in `message_handlers`."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tickwheel import limits
@@ -100,13 +101,15 @@ class QueueHandlers:
         self, request: admin.CreateQueueRequest, namespace: Namespace, queue: str
     ) -> admin.CreateQueueResponse:
         queue_settings = queue_conversion.settings_from_proto(request.settings)
+        caller, _ = CALL.get()
         config = await namespace.run(
             queues.create(
                 namespace.context,
                 queue,
                 queue_settings,
                 update=request.update,
-                charge=CALL.get()[0].quota.charge,
+                charge=caller.quota.charge,
+                check_sink=partial(caller.check_sink, namespace.context.namespace, queue),
             )
         )
         return admin.CreateQueueResponse(queue=queue_conversion.queue_to_proto(queue, config))

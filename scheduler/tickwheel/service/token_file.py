@@ -9,6 +9,7 @@ token instead of the token. A token has 256 random bits, so it cannot be guessed
     roles = ["produce", "consume"]      # produce, consume, admin, read
     queues = ["orders", "mail.*"]       # shell patterns; by default all queues
     namespaces = ["tw"]                 # by default ["tw"]
+    sinks = ["mail.*"]                  # with the role admin: shell patterns of the topics of sinks; by default none
     expires = 2027-01-01T00:00:00Z      # by default never
     messages_per_second = 500           # in all processes of the service; by default unlimited
     burst = 1000                        # in messages; by default the messages of one second
@@ -16,7 +17,7 @@ token instead of the token. A token has 256 random bits, so it cannot be guessed
     auto_created_queues = 100           # existing queues that auto-create made for the token; by default 100
 
 If a token has different roles on different queues, it has one or more tables [[token.grant]] instead of `roles`,
-`queues` and `namespaces`. A call is permitted if one of the grants permits it.
+`queues`, `namespaces` and `sinks`. A call is permitted if one of the grants permits it.
 
     [[token]]
     name = "mail-worker"
@@ -50,7 +51,7 @@ from tickwheel.runtime.secret_file import read_secret_file
 from tickwheel.service.authorization import Caller, Grant, Role, TokenStore
 from tickwheel.service.shared_quota import SharedQuotas
 
-_GRANT_FIELDS: Final = {"roles", "queues", "namespaces"}
+_GRANT_FIELDS: Final = {"roles", "queues", "namespaces", "sinks"}
 _FIELDS: Final = {
     "name",
     "sha256",
@@ -250,10 +251,14 @@ def _parse_grant(label: str, table: Mapping[str, Any]) -> Grant:
     roles = _texts(label, table, "roles", None)
     for role in roles:
         validation.one_of(f"a role of {label}", role, [role.value for role in Role])
+    sinks = () if table.get("sinks", []) == [] else _patterns(label, table, "sinks", ())
+    if sinks and Role.ADMIN not in roles:
+        raise InvalidArgument(f"sinks of {label} needs the role admin, which sets the sink of a queue")
     return Grant(
         frozenset(map(Role, roles)),
         _patterns(label, table, "queues", ("*",)),
         _patterns(label, table, "namespaces", ("tw",)),
+        sinks,
     )
 
 

@@ -32,6 +32,14 @@ def token(
             " --namespace.",
         ),
     ] = None,
+    sinks: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Topics that the sinks of queues may have: a shell pattern, for each grant with the role admin. May be"
+            " repeated. Default: none, so the token sets no sinks.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -57,6 +65,8 @@ def token(
     entry: dict[str, Any] = {"name": name, "sha256": digest_of(created).hex()}
     place = {} if target.namespace is None else {"namespaces": [plain_name("namespace", target.namespace)]}
     grants = [place | _parse(text) for text in grant or ()]
+    if sinks:
+        _add_sinks(grants, sinks)
     check_entry("the token", entry | ({"grant": grants} if grants else _DEFAULTS | place))
     tables = ["[[token]]\n" + _fields(entry | ({} if grants else _DEFAULTS | place))]
     tables += ["\n[[token.grant]]\n" + _fields(fields) for fields in grants]
@@ -84,6 +94,14 @@ def _parse(text: str) -> dict[str, list[str]]:
     if len(parts) > len(_FIELDS):
         raise InvalidArgument(f"--grant must be ROLES[:QUEUES[:NAMESPACES]], not {preview(text)}")
     return {field: part.split(",") for field, part in zip(_FIELDS, parts, strict=False)}
+
+
+def _add_sinks(grants: list[dict[str, list[str]]], sinks: list[str]) -> None:
+    admins = [fields for fields in grants if "admin" in fields["roles"]]
+    if not admins:
+        raise InvalidArgument("--sinks needs a --grant with the role admin, for example --grant admin:mail")
+    for fields in admins:
+        fields["sinks"] = sinks
 
 
 def _fields(fields: dict[str, Any]) -> str:
