@@ -16,7 +16,7 @@ from tickwheel.runtime.log_fields import log_fields
 # Pause between two checks, and between two warnings, in seconds. A check is one round trip.
 CHECK_S: Final = 5.0
 WARN_S: Final = 30.0
-# Pause between two checks whether any process takes part in the election, in seconds.
+# Time between two checks whether any process takes part in the election, in seconds.
 MEMBERS_S: Final = 10.0
 # How long the first check waits until it is known whether this worker drives.
 _DECIDE_S: Final = 5.0
@@ -54,15 +54,17 @@ class DriverAlarm:
         self._stopping.set()
 
     def _check_until_stopped(self) -> None:
-        pause_s = WARN_S if self._check_at_start() else 0.0
+        pause_s, members_s = WARN_S if self._check_at_start() else 0.0, MEMBERS_S
         while not self._stopping.wait(CHECK_S):
-            pause_s -= CHECK_S
+            pause_s, members_s = pause_s - CHECK_S, members_s - CHECK_S
             # Other threads log that the server cannot be reached.
             with suppress(TickwheelError):
                 warning = self._run(self._watch.check())
-                if pause_s <= 0:
+                if not warning and pause_s <= 0 and members_s <= 0:
                     # The watch alone does not notice that a driver was killed while the inbox was empty.
-                    pause_s = WARN_S if self._warn(warning or self._run(check_members(self._context))) else MEMBERS_S
+                    warning, members_s = self._run(check_members(self._context)), MEMBERS_S
+                if pause_s <= 0 and self._warn(warning):
+                    pause_s = WARN_S
 
     def _check_at_start(self) -> bool:
         """Warn at once, unless this program drives soon. Return whether there was a warning."""
