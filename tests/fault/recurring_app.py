@@ -1,6 +1,6 @@
 """The app for the tests of recurring tasks: two schedules of each second. `crawl` takes longer than a second.
 
-`move_until` moves the app to another namespace until a file exists.
+`move_until` moves the app to another namespace until a file exists. `wait_for` ends when a file exists.
 """
 
 import time
@@ -33,6 +33,13 @@ def move_until(path: str) -> None:
         time.sleep(0.01)
     app.move(namespace=where)
     record("returned")
+
+
+@app.task(queue="work")
+def wait_for(path: str) -> None:
+    record("waits")
+    while not Path(path).exists():
+        time.sleep(0.01)
 
 
 app.cron("* * * * * *", tick, name="tick", missed="all")

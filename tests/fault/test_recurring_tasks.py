@@ -135,6 +135,27 @@ def test_schedules_continue_while_a_task_has_moved_the_app(deployment: Recurring
     eventually(lambda: has_all(deployment.events_of("tick"), until), "each second has fired")
 
 
+def test_a_worker_that_is_stopping_does_not_fire(deployment: RecurringDeployment, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    worker = deployment.start_worker("--drain", "30s")
+    eventually(lambda: deployment.events_of("tick"), "the schedule has fired", 30)
+    deployment.tickwheel.queue("work").enqueue_many([recurring_app.wait_for.message((str(end),), {})])
+    worker.wait_until_recorded("waits")
+    worker.send_signal(signal.SIGTERM)
+
+    def has_missed() -> bool:
+        late = datetime.now(UTC) - timedelta(seconds=2)
+        occurrences = deployment.tickwheel.queue("schedules").messages("pending")
+        return any(message.due < late for message in occurrences)
+
+    eventually(has_missed, "the occurrences wait for the next worker", 20)
+    assert worker.is_running
+    fired = len(deployment.events_of("tick"))
+    end.touch()
+    eventually(lambda: not worker.is_running, "the worker ends", 30)
+    assert len(deployment.events_of("tick")) == fired
+
+
 def hourly() -> TaskApp:
     """Return an app with one schedule."""
     app = TaskApp()

@@ -197,6 +197,7 @@ def _work(
         worker,
         lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome)),
         lambda error: report_namespace_loss(reports, stopping, error),
+        stopping,
     )
     # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
     # there are more, all run in other threads.

@@ -105,6 +105,7 @@ class ScheduleRunner:
         worker: str | None = None,
         on_outcome: Callable[[str, OccurrenceOutcome], None] = lambda name, fate: None,
         on_namespace_loss: Callable[[TickwheelError], None] = lambda error: None,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._app = app
         # A task can move the app to another namespace. The schedules stay here.
@@ -112,7 +113,7 @@ class ScheduleRunner:
         self._worker = worker
         self._on_outcome = on_outcome
         self._on_namespace_loss = on_namespace_loss
-        self._stopping = threading.Event()
+        self._stopping = threading.Event() if stopping is None else stopping
         self._thread = threading.Thread(target=self._run, name="tickwheel-schedules", daemon=True)
 
     def start(self) -> None:
@@ -121,7 +122,7 @@ class ScheduleRunner:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, once the occurrences that were taken are handled."""
+        """Stop the thread, once the occurrences that were taken are handled or released."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -143,11 +144,15 @@ class ScheduleRunner:
         self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])
 
     def fire_due(self, wait: timedelta | None = None) -> int:
-        """Handle up to 10 due occurrences, and return their number. ``wait`` limits the wait for the first."""
+        """Handle at most 10 due occurrences. Return how many were leased. ``wait`` limits the wait for the first."""
         queue = self._clients.ensure_queue(self._app.schedule_queue)
         options = DequeueOptions.parse(_BATCH, None, _LEASE, wait, self._worker)
         messages = self._clients.client()._dequeue(queue.name, options, self._stopping.is_set)
-        for message in messages:
+        for n, message in enumerate(messages):
+            if self._stopping.is_set():
+                with suppress(LeaseLost):
+                    queue.release_many(messages[n:])
+                break
             self.handle(message)
         return len(messages)
 
