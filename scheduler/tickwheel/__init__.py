@@ -49,6 +49,7 @@ with without_gc():
     from tickwheel.client import Message, Queue, Tickwheel
     from tickwheel.embedded import EmbeddedServerError
     from tickwheel.errors import (
+        ArgumentsRefused,
         DataLoss,
         Fenced,
         Forbidden,
@@ -83,6 +84,7 @@ with without_gc():
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentsRefused",
     "Change",
     "DataLoss",
     "EmbeddedServerError",

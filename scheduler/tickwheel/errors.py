@@ -1,9 +1,9 @@
 """All exceptions, in one tree.
 
 TickwheelError
-├── the call is wrong: InvalidArgument (PayloadTooLarge), NamespaceNotFound, NamespaceGone, NamespaceInUse,
-│   QueueNotFound, QueueConfigConflict, QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound, InvalidTransition,
-│   NoResult, ResultExpired, LeaseLost, Forbidden (Unauthenticated)
+├── the call is wrong: InvalidArgument (PayloadTooLarge, ArgumentsRefused), NamespaceNotFound, NamespaceGone,
+│   NamespaceInUse, QueueNotFound, QueueConfigConflict, QueueBlocked, QueueNotEmpty, IdConflict, MessageNotFound,
+│   InvalidTransition, NoResult, ResultExpired, LeaseLost, Forbidden (Unauthenticated)
 ├── the data of the server is wrong, and not the call: DataLoss
 ├── the server cannot execute the call now: NotDurable, OutOfMemory, OutboxFull, LimitExceeded, Fenced,
 │   EmbeddedServerError
@@ -39,6 +39,13 @@ class InvalidArgument(TickwheelError, ValueError):
 
 class PayloadTooLarge(InvalidArgument):
     """The payload is longer than the limit. Store the payload elsewhere, and enqueue a reference to it."""
+
+
+class ArgumentsRefused(InvalidArgument):
+    """The arguments of a task do not fit its signature. Nothing was sent.
+
+    A worker writes this error to its log, and fails the message, if it has no task of this name, or another signature.
+    """
 
 
 class NamespaceNotFound(TickwheelError):

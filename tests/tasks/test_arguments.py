@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tickwheel.errors import InvalidArgument
-from tickwheel.tasks import Retry, TaskApp
-from tickwheel.tasks.signature import ArgumentsRefused, Signature, read_envelope
+from tickwheel.tasks import ArgumentsRefused, Retry, TaskApp
+from tickwheel.tasks.signature import Signature, read_envelope
 
 pytestmark = pytest.mark.unit
 

@@ -62,8 +62,8 @@ def test_the_table_of_methods_has_every_rpc() -> None:
 def test_every_error_is_documented_in_the_comments_of_the_rpcs() -> None:
     comments = (ROOT / "proto/tickwheel/v1/message_service.proto").read_text()
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TickwheelError)]
-    # Only an event process can be fenced, and a failed handshake ends before any call. The client itself concludes from
-    # a message that the call of a task has no result.
-    of_clients = {errors.HandshakeFailed, errors.NoResult, errors.ResultExpired}
+    # Only an event process can be fenced, and a failed handshake ends before any call. The client itself checks the
+    # arguments of a task, and concludes from a message that the call of a task has no result.
+    of_clients = {errors.HandshakeFailed, errors.ArgumentsRefused, errors.NoResult, errors.ResultExpired}
     for kind in set(kinds) - {TickwheelError, errors.Fenced, *of_clients}:
         assert reason(kind) in comments, kind

@@ -35,7 +35,7 @@ exceptions.py        the exceptions by which a task chooses its outcome
 celery_routes.py     `Route`: the shares of calls for Celery and for Tickwheel during a migration
 """
 
-from tickwheel.errors import NoResult, ResultExpired
+from tickwheel.errors import ArgumentsRefused, NoResult, ResultExpired
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.celery_routes import Route
 from tickwheel.tasks.exceptions import Reject, RetryLater, Skip, TimeLimitExceeded
@@ -48,6 +48,7 @@ from tickwheel.tasks.task import Task
 from tickwheel.tasks.task_queue import TaskQueue
 
 __all__ = [
+    "ArgumentsRefused",
     "EnqueuedCall",
     "Middleware",
     "NoResult",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tickwheel import limits, tracing
+from tickwheel.errors import ArgumentsRefused
 from tickwheel.model.message import LeasedMessage
 from tickwheel.model.validation import describe_duration, preview
 from tickwheel.runtime.forked_child import end_forked_children
@@ -20,7 +21,7 @@ from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.exceptions import Expired, Reject, ResultNotStored, RetryLater, Skip, TimeLimitExceeded
 from tickwheel.tasks.retry import NEVER
 from tickwheel.tasks.run_context import CURRENT_RUN, STORED_ELSEWHERE, Outcome, Run
-from tickwheel.tasks.signature import UNKNOWN, ArgumentsRefused, called_task, logged_name, read_envelope
+from tickwheel.tasks.signature import UNKNOWN, called_task, logged_name, read_envelope
 from tickwheel.tasks.task import NAME_BYTES
 
 _log = logging.getLogger("tickwheel.worker")

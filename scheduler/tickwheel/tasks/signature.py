@@ -13,7 +13,7 @@ from typing import Any, Final, Union, get_type_hints
 
 import msgspec
 
-from tickwheel.errors import InvalidArgument
+from tickwheel.errors import ArgumentsRefused, InvalidArgument
 from tickwheel.runtime.text_escape import cut_middle
 from tickwheel.tasks.parameter_types import why_not_decodable
 
@@ -34,10 +34,6 @@ _REASON_BYTES = 512
 # The types that a parameter without an annotation accepts, in addition to lists and dicts. The bytes and times of
 # msgpack are not accepted, so that tasks behave the same in both encodings.
 _PLAIN = (type(None), bool, int, float, str)
-
-
-class ArgumentsRefused(InvalidArgument):
-    """The arguments of a task do not fit its signature."""
 
 
 class Envelope(msgspec.Struct):

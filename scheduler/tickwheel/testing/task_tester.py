@@ -11,14 +11,21 @@ from itertools import islice
 from typing import Any
 
 from tickwheel.client import Message, Tickwheel
-from tickwheel.errors import LeaseLost, MessageNotFound, QueueBlocked, QueueNotFound, TickwheelError
+from tickwheel.errors import (
+    ArgumentsRefused,
+    LeaseLost,
+    MessageNotFound,
+    QueueBlocked,
+    QueueNotFound,
+    TickwheelError,
+)
 from tickwheel.model.message import MessageView
 from tickwheel.model.validation import Duration
 from tickwheel.runtime.log_fields import log_message
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import Outcome
 from tickwheel.tasks.runner import Runner
-from tickwheel.tasks.signature import ArgumentsRefused, read_envelope
+from tickwheel.tasks.signature import read_envelope
 from tickwheel.tasks.task import Task
 from tickwheel.testing.virtual_clock import FRAGMENT, VirtualClock
 from tickwheel.worker.async_runner import AsyncTaskLoop
