@@ -98,8 +98,10 @@ def test_a_user_of_other_keys_is_forbidden(private: PrivateServer, admin: Any) -
     admin.execute_command("ACL", "SETUSER", "other", "on", ">p", "~other:*", "&*", "+@all")
     with Tickwheel(url_of(private, "other", "p"), namespace="other") as tickwheel:
         assert tickwheel.queue("jobs").enqueue().created
-    with pytest.raises(Forbidden):
+    with pytest.raises(Forbidden) as refused:
         Tickwheel(url_of(private, "other", "p"), namespace="tw")
+    assert "access a key; the client uses namespace 'tw' (command: " in str(refused.value)
+    assert "If the user belongs to another namespace, name that one" in str(refused.value)
 
 
 class Quiet(BaseHTTPRequestHandler):

@@ -211,6 +211,26 @@ def test_a_server_that_refuses_a_script_ends_the_round_trip() -> None:
         attempt(delivery, {A: [NoPermissionError("no permissions to load"), NoScriptError("none")]})
 
 
+@pytest.mark.parametrize(
+    ("request_", "command"),
+    [
+        (call(3), "EVALSHA of the script replication_barrier"),
+        (Request(3, command=("HGET", "tw:{3}:clock", "high")), "HGET"),
+    ],
+    ids=["script", "plain"],
+)
+def test_the_refusal_of_a_key_names_the_namespace_and_the_command(request_: Request, command: str) -> None:
+    delivery = RoundTrip([request_], cluster(), 0)
+    with pytest.raises(Forbidden, match=rf"No permissions to access a key; .* namespace 'tw' \(command: {command}\)"):
+        attempt(delivery, {A: [NoPermissionError("No permissions to access a key")]})
+
+
+def test_the_refusal_of_a_command_does_not_name_the_namespace() -> None:
+    delivery = RoundTrip([Request(3, command=("HGET", "tw:{3}:clock", "high"))], cluster(), 0)
+    with pytest.raises(Forbidden, match=r"permissions to run the 'hget' command$"):
+        attempt(delivery, {A: [NoPermissionError("User x has no permissions to run the 'hget' command")]})
+
+
 @pytest.mark.parametrize("refusal", [BusyLoadingError("loading"), ResponseError("BUSY running a script")])
 def test_a_script_refused_temporarily_is_sent_again(refusal: Exception) -> None:
     delivery = RoundTrip([call(3)], cluster(), 0)

@@ -28,6 +28,7 @@ from redis.exceptions import (
 from tickwheel.errors import Forbidden, NotDurable, OutOfMemory, TickwheelError, Unavailable
 from tickwheel.plan import Command, Reply, Request
 from tickwheel.storage.key_types import WRONGTYPE, type_of_key
+from tickwheel.storage.keys import namespace_of_key
 from tickwheel.storage.script_errors import SCRIPT_ERRORS, ScriptError
 from tickwheel.storage.scripts import load
 
@@ -115,7 +116,7 @@ def interpret(request: Request, answers: list[object], resent: bool, replicas: i
         error = ScriptError(str(answer))
         if isinstance(answer, ResponseError) and error.code in SCRIPT_ERRORS:
             return Reply(error=error, resent=resent)
-        raise_for_reply(answer)
+        raise_for_reply(answer, request)
     if waited:
         if isinstance(answers[-2], Exception):
             raise_for_reply(answers[-2])
@@ -159,8 +160,8 @@ def _transaction_answer(answers: list[object]) -> object:
     return next(answer for answer in answers if isinstance(answer, Exception))
 
 
-def raise_for_reply(error: Exception) -> NoReturn:
-    """Raise the exception for an error of the server.
+def raise_for_reply(error: Exception, request: Request | None = None) -> NoReturn:
+    """Raise the exception for an error of the server. If the user may not use a key of ``request``, explain this.
 
     ScriptMissing, TemporaryError and AskError (also MovedError) lead to another attempt; a TickwheelError is permanent.
     """
@@ -172,7 +173,25 @@ def raise_for_reply(error: Exception) -> NoReturn:
         raise TemporaryError(text, on_other_server=isinstance(error, _OTHER_SERVER_ERRORS))
     if isinstance(error, AskError):
         raise error
-    raise to_tickwheel_error(error) from error
+    known = to_tickwheel_error(error)
+    if isinstance(known, Forbidden) and request is not None and "access" in str(error):
+        raise Forbidden(f"{known}{_explain_access(request)}") from error
+    raise known from error
+
+
+def _explain_access(request: Request) -> str:
+    """Return what the user lacks. The server names neither the key nor the command, and the namespace can be wrong."""
+    call, command = request.call, request.command or ()
+    key = call.keys[0] if call is not None and call.keys else next(iter(command[1:2]), "")
+    namespace = namespace_of_key(key) if isinstance(key, str) else ""
+    if not namespace:
+        return ""
+    refused = str(command[0]) if call is None else f"EVALSHA of the script {call.script.name}"
+    return (
+        f"; the client uses namespace {namespace!r} (command: {refused}). If the user belongs to another namespace,"
+        " name that one: namespace=…, TICKWHEEL_NAMESPACE or --namespace. Otherwise the user lacks a right that"
+        f" `tickwheel acl --namespace {namespace}` prints"
+    )
 
 
 def to_tickwheel_error(error: Exception) -> TickwheelError:

@@ -41,6 +41,12 @@ def shard_of_key(namespace: str, key: bytes) -> int | None:
     return int(matched[1]) if matched else None
 
 
+def namespace_of_key(key: str) -> str:
+    """Return the namespace of a key of a shard, or an empty text if the key has another form."""
+    namespace, brace, _ = key.partition(":{")
+    return namespace if brace else ""
+
+
 @lru_cache(maxsize=65_536)
 def shard_key(namespace: str, shard: int, name: str) -> str:
     """Return the name of a key that exists once in each shard: one of SHARD_KEYS. `adopted` is a channel, not a key."""
