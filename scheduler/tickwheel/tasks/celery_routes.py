@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
@@ -77,6 +78,18 @@ def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
     return {
         name.removeprefix(_PREFIX): _parse(name, text) for name, text in settings.items() if name.startswith(_PREFIX)
     }
+
+
+def list_moved_tasks(tickwheel: Tickwheel) -> list[str]:
+    """Return the names of the tasks of which some calls go to Tickwheel. Damaged routes are left out."""
+    moved = []
+    for name, text in tickwheel.settings().items():
+        if name.startswith(_PREFIX):
+            with suppress(DataLoss):
+                route = _parse(name, text)
+                if (route.share if route.to == TICKWHEEL else 1 - route.share) > 0:
+                    moved.append(name.removeprefix(_PREFIX))
+    return moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,18 @@ def test_a_failed_message_that_waits_for_its_back_off_has_the_warning(run: Run, 
     assert warning not in run("fail", "jobs", "never", "--token", tokens["never"], "--final").stderr
 
 
+def test_only_the_first_route_to_tickwheel_has_the_warning(run: Run) -> None:
+    def warns(*options: str) -> bool:
+        return WARNING in run("route", "set", *options).stderr
+
+    assert not warns("mail.send", "--to", "celery")
+    assert warns("mail.send", "--to", "tickwheel", "--share", "0.1")
+    assert not warns("mail.list", "--to", "tickwheel")
+    assert not warns("mail.send", "--to", "tickwheel")
+    run("route", "unset", "mail.list")
+    assert warns("mail.send", "--to", "tickwheel")
+
+
 def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:
     for command in (("enqueue", "jobs", "x"), ("counts", "jobs"), ("route", "set", "mail.send", "--to", "celery")):
         assert "no event process" not in run(*command).stderr
