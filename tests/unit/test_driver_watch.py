@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tickwheel.client.driver_watch import QUIET_MS, DriverWatch, Signs
+from tickwheel.client.driver_watch import QUIET_MS, DriverWatch, Signs, look_once
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Reply
 from tickwheel.storage.fence import pack_fence
 
 pytestmark = pytest.mark.unit
@@ -47,6 +48,19 @@ def test_an_idle_shard_is_not_called_undriven(signs: Signs) -> None:
 )
 def test_a_shard_whose_signs_change_is_driven(later: Signs) -> None:
     assert judge(WAITING, WAITING, later, later) == [False] * 4
+
+
+def test_the_check_of_commands_that_only_read_takes_one_round_trip() -> None:
+    context = NamespaceContext("shop")
+    context.shards = 2
+    plan = look_once(context)
+    requests = next(plan).requests  # type: ignore[union-attr]
+    assert [request.shard for request in requests] == [0, 0, 0, 1, 1, 1]
+    idle, waits = [[IDLE.fence, b"lockfile", b"100"], []], [[IDLE.fence, b"lockfile", b"100"], [(b"5-0", [])]]
+    now = [b"%d" % (QUIET_MS // 1_000 + 1), b"0"]
+    with pytest.raises(StopIteration) as end:
+        plan.send([Reply(value) for value in (*idle, now, *waits, now)])
+    assert "drives namespace 'shop' (shards: 1 of 2)" in end.value.value
 
 
 def test_the_warning_names_the_namespace_the_shards_and_the_remedy() -> None:

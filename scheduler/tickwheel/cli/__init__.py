@@ -33,7 +33,7 @@ service_process.py    one process of the gRPC service
 grpc_log.py           the lines that the C library of gRPC writes to stderr
 drive_option.py       the options that decide whether a worker or a service drives
 kafka_options.py      the options for Kafka that several commands share
-driver_warning.py     a warning that no event process drives the namespace
+driver_warning.py     warnings that no event process drives the namespace, and that messages are overdue
 removal_progress.py   removal of messages or keys, with its progress
 load_progress.py      progress and tables of `tickwheel load`
 scratch_namespace.py  deletion of the temporary namespace of demo and load

@@ -100,18 +100,20 @@ class DriverWatch:
 
 def read_signs(context: NamespaceContext) -> Plan[dict[int, Signs]]:
     """Read the signs of all shards in one round trip."""
-
-    def commands(shard: int) -> list[tuple[Any, ...]]:
-        clock, inbox = (shard_key(context.namespace, shard, name) for name in ("clock", "inbox"))
-        return [("HMGET", clock, "fence", "election", "high"), ("XRANGE", inbox, "-", "+", "COUNT", 1)]
-
-    shards = range(context.shards)
-    replies = yield Round([Request(shard, command=command) for shard in shards for command in commands(shard)])
+    replies = yield Round([request for shard in range(context.shards) for request in _sign_requests(context, shard)])
     values = [reply.value for reply in replies]
-    return {
-        shard: Signs(fence or b"", (kind or b"").decode(errors="replace"), high or b"", oldest[0][0] if oldest else b"")
-        for shard, (fence, kind, high), oldest in zip(shards, values[::2], values[1::2], strict=True)
-    }
+    return {n: _to_signs(*pair) for n, pair in enumerate(zip(values[::2], values[1::2], strict=True))}
+
+
+def _sign_requests(context: NamespaceContext, shard: int) -> list[Request]:
+    clock, inbox = (shard_key(context.namespace, shard, name) for name in ("clock", "inbox"))
+    commands = [("HMGET", clock, "fence", "election", "high"), ("XRANGE", inbox, "-", "+", "COUNT", 1)]
+    return [Request(shard, command=command) for command in commands]
+
+
+def _to_signs(fields: list[bytes | None], entries: list[Any]) -> Signs:
+    fence, kind, high = (field or b"" for field in fields)
+    return Signs(fence, kind.decode(errors="replace"), high, entries[0][0] if entries else b"")
 
 
 def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping[int, Signs]) -> str:
@@ -144,17 +146,20 @@ def _are_unclaimed(signs: Mapping[int, Signs]) -> bool:
 
 
 def look_once(context: NamespaceContext) -> Plan[str]:
-    """Return the warning of `DriverWatch.check` after a single check, for programs that end at once.
+    """Return the warning of `DriverWatch.check` after a single round trip, for programs that end at once.
 
     The time that an entry has waited in the inbox is then known only from the clock of the server.
     """
-    signs = yield from read_signs(context)
-    replies = yield Round([Request(shard, command=("TIME",)) for shard in signs])
-    times = [int(seconds) * 1_000 + int(micros) // 1_000 for seconds, micros in (reply.value for reply in replies)]
+    shards = range(context.shards)
+    clocks = [Request(shard, command=("TIME",)) for shard in shards]
+    replies = yield Round([part for n in shards for part in (*_sign_requests(context, n), clocks[n])])
+    values = [reply.value for reply in replies]
+    signs = {n: _to_signs(*pair) for n, pair in enumerate(zip(values[::3], values[1::3], strict=True))}
+    times = [int(seconds) * 1_000 + int(micros) // 1_000 for seconds, micros in values[2::3]]
     undriven = [
         shard
-        for (shard, own), now_ms in zip(signs.items(), times, strict=True)
-        if not own.is_claimed or (own.oldest and (age_ms(own.oldest, now_ms) or 0) >= QUIET_MS)
+        for shard, own in signs.items()
+        if not own.is_claimed or (own.oldest and (age_ms(own.oldest, times[shard]) or 0) >= QUIET_MS)
     ]
     return undriven_text(context, undriven, signs) if undriven else ""
 

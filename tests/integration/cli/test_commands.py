@@ -241,7 +241,8 @@ def test_messages_are_listed_of_one_state_or_all(run: Run, cli_client: Tickwheel
     assert len(documents(run("messages", "jobs", "--limit", 2, "--json"))) == 2
     run("redrive", "jobs", message["id"])
     nothing = run("messages", "jobs", "--state", "errored")
-    assert (nothing.stdout, nothing.stderr) == ("", "queue 'jobs' has no errored messages\n")
+    assert nothing.stdout == ""
+    assert nothing.stderr.startswith("queue 'jobs' has no errored messages\n")
 
 
 def test_messages_that_call_tasks_are_listed_with_the_names_of_the_tasks(run: Run) -> None:

@@ -14,6 +14,7 @@ from tests.fault.event_processes import EventProcessChild
 from tests.integration.cli.command_runner import Run, documents
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
+from tickwheel.cli import driver_warning
 from tickwheel.client import driver_watch
 from tickwheel.storage.keys import election_key, shard_key
 from tickwheel.storage.sharding import shard_of
@@ -111,8 +112,47 @@ def test_only_the_first_route_to_tickwheel_has_the_warning(run: Run) -> None:
 
 
 def test_commands_that_need_no_timer_do_not_warn(run: Run) -> None:
-    for command in (("enqueue", "jobs", "x"), ("counts", "jobs"), ("route", "set", "mail.send", "--to", "celery")):
+    for command in (
+        ("enqueue", "jobs", "x", "--id", "now"),
+        ("get", "jobs", "now"),
+        ("depth", "jobs"),
+        ("queue", "show", "jobs"),
+        ("route", "set", "mail.send", "--to", "celery"),
+    ):
         assert "no event process" not in run(*command).stderr
+
+
+LISTS = (("counts",), ("counts", "jobs", "--json"), ("queue", "list"), ("messages", "jobs", "--json"), ("shards",))
+
+
+def test_commands_that_list_messages_and_shards_warn_until_an_event_process_drives(
+    run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path
+) -> None:
+    cli_client.queue("jobs").enqueue()
+    for command in LISTS:
+        result = run(*command)
+        assert f"{WARNING} '{cli_client._context.namespace}'" in result.stderr
+        assert WARNING not in result.stdout
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", None):
+        assert [run(*command).stderr for command in LISTS] == [""] * len(LISTS)
+
+
+@pytest.mark.parametrize("command", [("counts",), ("queue", "list")], ids=" ".join)
+def test_a_namespace_without_queues_has_no_warning(run: Run, command: tuple[str, ...]) -> None:
+    assert run(*command).stderr == "no queues\n"
+
+
+def test_overdue_messages_have_a_warning_if_the_end_of_the_event_process_left_no_sign(
+    run: Run, cli_client: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path
+) -> None:
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", None) as process:
+        process.kill()
+    run("enqueue", "jobs", "--delay", "1ms")
+    server.delete(shard_key(cli_client._context.namespace, 0, "inbox"))
+    with pytest.MonkeyPatch.context() as patch:
+        assert run("messages", "jobs").stderr == ""
+        patch.setattr(driver_warning, "_OVERDUE", timedelta(0))
+        assert "overdue messages in this list: 1." in run("messages", "jobs").stderr
 
 
 def test_a_command_that_has_done_its_work_does_not_fail_if_a_shard_cannot_be_checked(

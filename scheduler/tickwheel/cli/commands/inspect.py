@@ -1,5 +1,6 @@
 """Commands that only read: `tickwheel get`, `messages`, `explain`, `counts`, `depth`, `forecast`."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,6 +12,7 @@ from tickwheel import Lateness, MessageView, Queue, Tickwheel
 from tickwheel.cli.arguments import ExclusiveValue, Id, Name
 from tickwheel.cli.command import command
 from tickwheel.cli.completion import complete_queue, complete_state
+from tickwheel.cli.driver_warning import OverdueCount, warn_if_undriven
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.message_tables import format_relative, format_state, format_time
 from tickwheel.cli.output import (
@@ -92,7 +94,7 @@ def messages(
     """
     with target.open() as tickwheel:
         listed = tickwheel.queue(queue)
-        repeat(watch, lambda: _print_messages(target, listed, state, limit))
+        repeat(watch, lambda: _print_messages(target, tickwheel, listed, state, limit))
 
 
 @command("explain", "tickwheel explain orders order-17", "tickwheel explain encode film-3 --exclusive-value project-9")
@@ -123,7 +125,7 @@ def counts(
     two of the exact values. An explicit deadline is missed if the message is delivered after the deadline.
     """
     with target.open() as tickwheel, print_warnings():
-        repeat(watch, lambda: _print_counts(target, tickwheel, queue))
+        repeat(watch, lambda: _count(target, tickwheel, queue))
 
 
 @command("depth", "tickwheel depth orders", "tickwheel depth encode --where gpu=a100 --where region=eu")
@@ -175,12 +177,18 @@ def forecast(
         print(f"nothing falls due in the next {minutes} minutes")
 
 
-def _print_messages(target: Target, queue: Queue, state: str | None, limit: int | None) -> None:
-    views = islice(queue.messages(state), limit)
+def _print_messages(target: Target, tickwheel: Tickwheel, queue: Queue, state: str | None, limit: int | None) -> None:
+    overdue = OverdueCount()
+    views = overdue.observe(islice(queue.messages(state), limit))
     if target.json:
         for view in views:
             _print_view(view)
-        return
+    else:
+        _print_table(queue, views, state)
+    overdue.warn(tickwheel)
+
+
+def _print_table(queue: Queue, views: Iterable[MessageView], state: str | None) -> None:
     rows = [
         {
             "id": view.id,
@@ -203,9 +211,14 @@ def _print_messages(target: Target, queue: Queue, state: str | None, limit: int 
         print_status(f"queue {queue.name!r} has no {f'{state} ' if state else ''}messages")
 
 
-def _print_counts(target: Target, tickwheel: Tickwheel, queue: str | None) -> None:
+def _count(target: Target, tickwheel: Tickwheel, queue: str | None) -> None:
     queues = tickwheel.queues() if queue is None else [tickwheel.queue(queue)]
-    results = [(item, item.counts(), item.lateness()) for item in queues]
+    _print_counts(target, queue, [(item, item.counts(), item.lateness()) for item in queues])
+    if queues:
+        warn_if_undriven(tickwheel, only_once=True)
+
+
+def _print_counts(target: Target, queue: str | None, results: Sequence[tuple[Queue, dict[str, int], Lateness]]) -> None:
     if target.json:
         documents = [_counts_document(*item) for item in results]
         print_json(documents if queue is None else documents[0])

@@ -12,6 +12,7 @@ from tickwheel.cli.command import command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.completion import complete_purged_state
 from tickwheel.cli.confirmation import confirm
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_count, print_json, print_status, print_warnings
 from tickwheel.cli.parameter_types import format_duration, option_parser, parse_duration
@@ -269,6 +270,8 @@ def _print_queues(target: Target, tickwheel: Tickwheel) -> None:
         rows = [(queue.name, *n.values(), _describe_blocks(config)) for queue, config, n in entries]
         states = tuple(entries[0][2])
         print_table(("queue", *states, "blocked"), rows, right=states)
+    if entries:
+        warn_if_undriven(tickwheel, only_once=True)
 
 
 def _require_queue(tickwheel: Tickwheel, name: str) -> Queue:

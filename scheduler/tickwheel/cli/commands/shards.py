@@ -9,6 +9,7 @@ from tickwheel import Forbidden
 from tickwheel.cli.command import command, default_command
 from tickwheel.cli.command_help import CommandGroup
 from tickwheel.cli.confirmation import confirm
+from tickwheel.cli.driver_warning import warn_if_undriven
 from tickwheel.cli.exit_codes import CommandError
 from tickwheel.cli.output import format_lateness, lateness_fields, print_json, print_status
 from tickwheel.cli.parameter_types import format_duration
@@ -55,11 +56,12 @@ def shards(target: Target) -> None:
     with target.require_redis("shards").open() as tickwheel:
         admin = Admin(tickwheel)
         statuses = admin.run(shard_statuses(admin.context))
-    if target.json:
-        print_json([_document(view) for view in statuses])
-        return
-    columns = ("shard", "owner", "epoch", "election", "inbox", "oldest", "late p50", "late p99")
-    print_table(columns, map(_row, statuses), right=("shard", "epoch", *columns[4:]))
+        if target.json:
+            print_json([_document(view) for view in statuses])
+        else:
+            columns = ("shard", "owner", "epoch", "election", "inbox", "oldest", "late p50", "late p99")
+            print_table(columns, map(_row, statuses), right=("shard", "epoch", *columns[4:]))
+        warn_if_undriven(tickwheel, only_once=True)
 
 
 @commands.command()
