@@ -13,6 +13,8 @@ from tickwheel import Tickwheel
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
+from tickwheel.runtime.time import monotonic_ms
+from tickwheel.storage.keys import queues_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -79,3 +81,30 @@ def test_a_deleted_queue_is_noticed_when_its_version_is_renewed(
     # The placeholder has the number now.
     assert ref is not None
     assert ref.name != "deleted"
+
+
+def test_a_read_decodes_only_the_rows_that_have_changed(direct_client: Tickwheel, directory: QueueDirectory) -> None:
+    same, changed = (direct_client.create_queue(name).config().number for name in ("same", "changed"))
+    before = [directory.lookup(number) for number in (same, changed)]
+    direct_client.create_queue("changed", update=True, lease=timedelta(seconds=7))
+    new = directory.lookup(direct_client.create_queue("new").config().number)
+    assert new is not None
+    # A row that is decoded again is another object.
+    assert directory.cached(same) is before[0]
+    assert directory.cached(changed) != before[1]
+
+
+def test_an_unreadable_row_is_reported_by_each_read_until_it_is_restored(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
+) -> None:
+    number = direct_client.create_queue("damaged").config().number
+    key = queues_key(direct_client._context.namespace)
+    stored = server.hget(key, "damaged")
+    assert directory.lookup(number) is not None
+    server.hset(key, "damaged", stored[:20])
+    for _ in range(2):
+        directory.queues_with_sinks(monotonic_ms())
+        assert (directory.unreadable_rows, directory.cached(number)) == (1, None)
+    server.hset(key, "damaged", stored)
+    assert directory.lookup(number) is not None
+    assert directory.unreadable_rows == 0

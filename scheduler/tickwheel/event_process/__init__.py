@@ -12,6 +12,7 @@ lease_election.py    election by lease, in one thread
 lease_connection.py  the connections of an election by lease
 sidecar.py           a task next to the wheel, restarted after errors
 queue_directory.py   the queues of a namespace, read from the metadata shard
+known_queues.py      the queues as the process last read them: a read decodes only changed rows
 namespace_watch.py   the check that the namespace still exists
 loop_waits.py        when the loop of a shard waits, for the election and for the health check
 watched_queues.py    the same queues for a driver: a read of the metadata shard counts as waiting

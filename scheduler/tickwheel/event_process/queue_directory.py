@@ -8,11 +8,12 @@ from math import inf
 from tickwheel import limits
 from tickwheel.driver.queue_lookup import NamespaceRecreated
 from tickwheel.event_process import QueueRef
+from tickwheel.event_process.known_queues import KnownQueues
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.removal.queue_numbers import fetch_numbers, log_unreadable, read_row, read_rows
+from tickwheel.operations.removal.queue_numbers import fetch_numbers
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
@@ -30,25 +31,28 @@ class QueueDirectory:
         self._warned_queues: set[str] = set()
         self._read_ms = -inf
         self._lock = threading.Lock()
-        self._refs: dict[int, QueueRef] = {}
-        self._configs: dict[int, tuple[str, QueueConfig]] = {}
-        self._highest_number = 0
-        self.unreadable_rows = 0
+        self._known = KnownQueues(context)
+
+    @property
+    def unreadable_rows(self) -> int:
+        return self._known.unreadable_rows
 
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
-        return self._refs.get(number)
+        known = self._known.get(number)
+        return None if known is None else known.ref
 
     def lookup(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
-        ref = self._refs.get(number)
+        ref = self.cached(number)
         if ref is None:
             asked_ms = monotonic_ms()
             with self._lock:
                 # The loops of all shards can ask at the same time, and one read serves them all.
-                if number not in self._refs:
+                ref = self.cached(number)
+                if ref is None:
                     self._read_since(asked_ms)
-                ref = self._refs.get(number)
+                    ref = self.cached(number)
         return ref
 
     def confirm(self, numbers: Iterable[int]) -> None:
@@ -58,11 +62,11 @@ class QueueDirectory:
         each change. So as long as the last read has found no number of the upper half, no number was given again, and
         the metadata shard is not called.
         """
-        if self._highest_number <= limits.QUEUES_MAX // 2:
+        if self._known.highest_number <= limits.QUEUES_MAX // 2:
             return
         # With the lock, no other thread stores what it has read before the comparison.
         with self._lock:
-            names = {number: self._refs[number].name for number in set(numbers) if number in self._refs}
+            names = {number: known.name for number in set(numbers) if (known := self._known.get(number)) is not None}
             if names and self._io.run(fetch_numbers(self._context, [*names.values()])) != [*names]:
                 self._read()
 
@@ -74,14 +78,14 @@ class QueueDirectory:
         asked_ms = monotonic_ms()
         with self._lock:
             # The rows of other queues are not read: all shards call this for each change of a queue.
-            if not self._read_row(number):
+            self.check_shards()
+            if not self._io.run(self._known.read_one(number)):
                 self._read_since(asked_ms)
-            entry, ref = self._configs.get(number), self._refs.get(number)
-        if entry is None:
+            known = self._known.get(number)
+        if known is None:
             return None
-        name, config = entry
-        self._io.run(push_config_version(self._context, name, config, [shard]))
-        return ref
+        self._io.run(push_config_version(self._context, known.name, known.config, [shard]))
+        return known.ref
 
     def queues_with_sinks(self, since_ms: float) -> dict[str, QueueConfig]:
         """Return the queues with a sink, by name, as the metadata shard had them at ``since_ms`` or later.
@@ -91,7 +95,7 @@ class QueueDirectory:
         with self._lock:
             # All shards are notified of a change at the same time, and one read of the metadata shard serves them all.
             self._read_since(since_ms)
-            return {name: config for name, config in self._configs.values() if config.sink is not None}
+            return self._known.with_sinks()
 
     def check_shards(self) -> bool:
         """Raise NamespaceRecreated if the namespace has another number of shards than this process drives.
@@ -114,44 +118,22 @@ class QueueDirectory:
         if self._read_ms < since_ms:
             self._read()
 
-    def _read_row(self, number: int) -> bool:
-        """Read the queue of this number alone. Return False if it is not cached, or its name has another number now."""
-        if number not in self._configs:
-            return False
-        name, _ = self._configs[number]
-        self.check_shards()
-        config = self._io.run(read_row(self._context, name))
-        if config is None or config.number != number:
-            return False
-        self._configs[number] = name, config
-        self._refs[number] = self._ref(name, config)
-        return True
-
     def _read(self) -> None:
         began = monotonic_ms()
         self.check_shards()
-        rows = self._io.run(read_rows(self._context))
-        log_unreadable(self._context, rows)
-        self.unreadable_rows = len(rows.unreadable)
-        # Replaced and not changed, because `cached` reads without the lock.
-        self._configs = {config.number: (name, config) for name, config in rows.configs.items()}
-        self._refs = {number: self._ref(name, config) for number, (name, config) in self._configs.items()}
-        self._highest_number = max(self._refs, default=0)
+        self._io.run(self._known.read_all())
         self._read_ms = began
         if not self._has_kafka:
             self._warn()
 
-    def _ref(self, name: str, config: QueueConfig) -> QueueRef:
-        return QueueRef(name, config.leader_context(self._context.history))
-
     def _warn(self) -> None:
-        with_sinks = {name for name, config in self._configs.values() if config.sink is not None}
-        for name, config in self._configs.values():
-            if name in with_sinks and name not in self._warned_queues:
+        with_sinks = self._known.with_sinks()
+        for name, config in with_sinks.items():
+            if name not in self._warned_queues:
                 _log.warning(
                     "queue %s has the sink %s, but this event process has no Kafka brokers (--kafka): messages of the"
                     " queue stay Pending",
                     *(name, config.sink),
                 )
         # Nothing of deleted queues.
-        self._warned_queues = with_sinks
+        self._warned_queues = set(with_sinks)

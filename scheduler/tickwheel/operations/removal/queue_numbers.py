@@ -18,7 +18,7 @@ The relay calls no script with the version: it compares its cache with the metad
 import logging
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -84,10 +84,16 @@ def read_rows(context: NamespaceContext) -> Plan[QueueRows]:
 
     An unreadable row hides no other row. The plan pauses from time to time, so that other calls of an event loop go on.
     """
-    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
+    stored_rows = yield from fetch_rows(context)
     rows = QueueRows({}, [])
-    yield from decode_rows(context, pairs_from_flat(reply.value), rows)
+    yield from decode_rows(context, stored_rows, rows)
     return rows
+
+
+def fetch_rows(context: NamespaceContext) -> Plan[Iterator[Row]]:
+    """Fetch every row as stored, all at the same moment. Decodes nothing."""
+    reply = yield from send_request(Request(0, command=("HGETALL", queues_key(context.namespace))))
+    return pairs_from_flat(reply.value)
 
 
 def decode_rows(

@@ -1,0 +1,86 @@
+"""The queues of a namespace as an event process last read them. A read decodes only the rows whose bytes have changed.
+
+A namespace may have 65,535 rows, and to decode all of them takes seconds. Each new queue causes a read.
+"""
+
+from typing import NamedTuple
+
+from tickwheel.event_process import QueueRef
+from tickwheel.model.queue_config import QueueConfig
+from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.removal.queue_numbers import QueueRows, decode_rows, fetch_rows, log_unreadable, read_row
+from tickwheel.plan import Plan
+
+
+class KnownQueue(NamedTuple):
+    """A queue, or the placeholder of a deleted queue."""
+
+    name: str
+    config: QueueConfig
+    ref: QueueRef
+
+
+class KnownQueues:
+    """The queues by number. The caller runs one plan at a time. Meanwhile, any thread may call `get`."""
+
+    def __init__(self, context: NamespaceContext) -> None:
+        self._context = context
+        # By stored name, each readable row as stored, with the queue that was decoded from the row.
+        self._rows: dict[bytes, tuple[bytes, KnownQueue]] = {}
+        self._by_number: dict[int, KnownQueue] = {}
+        self._with_sinks: dict[str, QueueConfig] | None = None
+        self.highest_number = 0
+        """The highest number that the last read of all rows has found."""
+        self.unreadable_rows = 0
+        """The number of unreadable rows at the last read of all rows."""
+
+    def get(self, number: int) -> KnownQueue | None:
+        return self._by_number.get(number)
+
+    def with_sinks(self) -> dict[str, QueueConfig]:
+        """Return the queues with a sink, by name. The caller must not change the result."""
+        if self._with_sinks is None:
+            self._with_sinks = {
+                queue.name: queue.config for queue in self._by_number.values() if queue.config.sink is not None
+            }
+        return self._with_sinks
+
+    def read_all(self) -> Plan[None]:
+        """Read all rows, as they are stored at one moment. The log names the unreadable ones."""
+        stored_rows = yield from fetch_rows(self._context)
+        rows: dict[bytes, tuple[bytes, KnownQueue]] = {}
+        changed: dict[bytes, bytes] = {}
+        for stored_name, stored in stored_rows:
+            row = self._rows.get(stored_name)
+            if row is not None and row[0] == stored:
+                rows[stored_name] = row
+            else:
+                changed[stored_name] = stored
+        # Unreadable rows are not kept: each read reports them again.
+        decoded = QueueRows({}, [])
+        yield from decode_rows(self._context, changed.items(), decoded)
+        log_unreadable(self._context, decoded)
+        for name, config in decoded.configs.items():
+            stored_name = name.encode()
+            rows[stored_name] = changed[stored_name], self._queue(name, config)
+        self._rows = rows
+        # Replaced and not changed, because other threads call `get` meanwhile.
+        self._by_number = {queue.config.number: queue for _, queue in rows.values()}
+        self._with_sinks = None
+        self.highest_number = max(self._by_number, default=0)
+        self.unreadable_rows = len(decoded.unreadable)
+
+    def read_one(self, number: int) -> Plan[bool]:
+        """Read the row of one queue. Return False if the queue is not known, or its name has another number now."""
+        known = self._by_number.get(number)
+        if known is None:
+            return False
+        config = yield from read_row(self._context, known.name)
+        if config is None or config.number != number:
+            return False
+        self._by_number[number] = self._queue(known.name, config)
+        self._with_sinks = None
+        return True
+
+    def _queue(self, name: str, config: QueueConfig) -> KnownQueue:
+        return KnownQueue(name, config, QueueRef(name, config.leader_context(self._context.history)))
