@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import Tickwheel
+from tickwheel import Tickwheel, limits
 from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
@@ -72,15 +72,34 @@ def test_a_change_of_a_queue_reads_only_its_row(
 
 
 def test_a_deleted_queue_is_noticed_when_its_version_is_renewed(
-    direct_client: Tickwheel, directory: QueueDirectory
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
 ) -> None:
     number = direct_client.create_queue("deleted").config().number
     directory.lookup(number)
     direct_client.delete_queue("deleted")
-    ref = directory.renew(number, 0)
-    # The placeholder has the number now.
+    ref, reads = count_reads(server, lambda: directory.renew(number, 0))
+    # The placeholder has the number now, and its row is found alone.
     assert ref is not None
-    assert ref.name != "deleted"
+    assert (ref.name != "deleted", reads) == (True, 0)
+    assert directory.renew(number, 0) == directory.cached(number) == ref
+
+
+@pytest.mark.parametrize("cached", ["queue", "placeholder"])
+def test_a_number_that_another_queue_has_is_forgotten_when_its_version_is_renewed(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any, monkeypatch: pytest.MonkeyPatch, cached: str
+) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", 1)
+    number = direct_client.create_queue("deleted").config().number
+    directory.lookup(number)
+    direct_client.delete_queue("deleted")
+    if cached == "placeholder":
+        directory.renew(number, 0)
+    direct_client.create_queue("new")
+    ref, reads = count_reads(server, lambda: directory.renew(number, 0))
+    assert (ref, reads, directory.cached(number)) == (None, 0, None)
+    found = directory.lookup(number)
+    assert found is not None
+    assert found.name == "new"
 
 
 def test_a_read_decodes_only_the_rows_that_have_changed(direct_client: Tickwheel, directory: QueueDirectory) -> None:

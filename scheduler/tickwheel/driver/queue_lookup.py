@@ -45,7 +45,7 @@ class QueueLookup(Protocol):
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read the queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
 
-        Return the queue; None if the metadata shard has no such queue.
+        Return the queue. Return None if the number has no queue, or another one, which `lookup` finds.
         """
 
     def check_shards(self) -> bool:

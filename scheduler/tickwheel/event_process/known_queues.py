@@ -8,7 +8,14 @@ from typing import NamedTuple
 from tickwheel.event_process import QueueRef
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.removal.queue_numbers import QueueRows, decode_rows, fetch_rows, log_unreadable, read_row
+from tickwheel.operations.removal.queue_numbers import (
+    QueueRows,
+    decode_rows,
+    fetch_rows,
+    log_unreadable,
+    placeholder_name,
+    read_row,
+)
 from tickwheel.plan import Plan
 
 
@@ -70,17 +77,25 @@ class KnownQueues:
         self.highest_number = max(self._by_number, default=0)
         self.unreadable_rows = len(decoded.unreadable)
 
-    def read_one(self, number: int) -> Plan[bool]:
-        """Read the row of one queue. Return False if the queue is not known, or its name has another number now."""
+    def read_one(self, number: int) -> Plan[None]:
+        """Read the row of one queue, or the placeholder if the queue was deleted. Forget the queue if the number has
+        neither row: another queue may have the number, and only a read of all rows finds that queue.
+        """
         known = self._by_number.get(number)
         if known is None:
-            return False
-        config = yield from read_row(self._context, known.name)
-        if config is None or config.number != number:
-            return False
-        self._by_number[number] = self._queue(known.name, config)
+            return
+        # A placeholder has the uid of its queue. A placeholder itself has only one name.
+        for name in dict.fromkeys((known.name, placeholder_name(number, known.config.uid))):
+            config = yield from read_row(self._context, name)
+            if config is not None and config.number == number:
+                self._by_number[number] = self._queue(name, config)
+                self._with_sinks = None
+                return
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        del self._by_number[number]
         self._with_sinks = None
-        return True
 
     def _queue(self, name: str, config: QueueConfig) -> KnownQueue:
         return KnownQueue(name, config, QueueRef(name, config.leader_context(self._context.history)))

@@ -73,14 +73,13 @@ class QueueDirectory:
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read a queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
 
-        Return the queue, or None if it does not exist.
+        Return the queue, or its placeholder if it was deleted. Return None if neither has the number any more:
+        `lookup` finds the present queue of the number.
         """
-        asked_ms = monotonic_ms()
         with self._lock:
             # The rows of other queues are not read: all shards call this for each change of a queue.
             self.check_shards()
-            if not self._io.run(self._known.read_one(number)):
-                self._read_since(asked_ms)
+            self._io.run(self._known.read_one(number))
             known = self._known.get(number)
         if known is None:
             return None
