@@ -47,7 +47,7 @@ class ManualTimeShard:
         self._waits = False
         self._set_clock()
         self._wake_read_fd, self._wake_write_fd = os.pipe()
-        queues = QueueDirectory(core, self.tickwheel._io)
+        queues = QueueDirectory(core, self.tickwheel._io, clock=self.clock.monotonic)
         self._drivers = [self._drive(shard, queues) for shard in range(shards)]
 
     @property

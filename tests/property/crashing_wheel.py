@@ -29,9 +29,9 @@ class CrashingWheel(ManualWheel):
         self._io.run(open_namespace(core, NamespaceOptions()))
         self._left = 0
         clock = shard_key(namespace, shard, "clock")
-        super().__init__(
-            lambda n: self._io.connect(n, clock), namespace, shard, QueueDirectory(core, self._io), ManualClock(now_ms)
-        )
+        manual_clock = ManualClock(now_ms)
+        queues = QueueDirectory(core, self._io, clock=manual_clock.monotonic)
+        super().__init__(lambda n: self._io.connect(n, clock), namespace, shard, queues, manual_clock)
 
     def die_after(self, commands: int) -> None:
         self._left = commands

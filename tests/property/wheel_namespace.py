@@ -321,6 +321,7 @@ class FixedQueues:
     """The two queues, by number, in the form that the event process needs."""
 
     unreadable_rows = 0
+    read_pause_ms = 0.0
 
     def __init__(self, client: Tickwheel) -> None:
         history = client._context.history

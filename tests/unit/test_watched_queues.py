@@ -24,6 +24,7 @@ class SlowQueues:
 
     def __init__(self) -> None:
         self.unreadable_rows = 3
+        self.read_pause_ms = 7.0
         self.hanging: list[LeaseLeadership] = []
         self.reads = 0
         shards: Any = None
@@ -78,4 +79,4 @@ def test_a_cached_queue_is_found_without_a_wait() -> None:
     queues = WatchedQueues(slow, LoopWaits(slow.leadership))
     rounds = slow.leadership.rounds
     assert queues.lookup(1) == queues.cached(1) == KNOWN
-    assert (slow.reads, slow.leadership.rounds, queues.unreadable_rows) == (0, rounds, 3)
+    assert (slow.reads, slow.leadership.rounds, queues.unreadable_rows, queues.read_pause_ms) == (0, rounds, 3, 7.0)

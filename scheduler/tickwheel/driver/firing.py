@@ -21,7 +21,7 @@ from tickwheel.driver.inbox_buffer import InboxBuffer
 from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.driver.stats import WheelStats
-from tickwheel.driver.unknown_queues import READ_PAUSE_MS, UNKNOWN_MS, UnknownQueues
+from tickwheel.driver.unknown_queues import UNKNOWN_MS, UnknownQueues
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
@@ -218,7 +218,7 @@ class TimerFirer:
 
     def _handle_unknown_queue(self, kind: Kind, queue_number: int, timers: list[bytes]) -> None:
         if not self._unknown_queues.is_missing(queue_number):
-            self._postpone(kind, timers, READ_PAUSE_MS)
+            self._postpone(kind, timers, self._unknown_queues.wait_ms)
             return
         self._unknown_queues.leave_out(queue_number, len(timers))
         self._loaded_timers.leave_out(len(timers))

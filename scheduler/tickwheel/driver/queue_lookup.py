@@ -36,6 +36,13 @@ class QueueLookup(Protocol):
     def unreadable_rows(self) -> int:
         """The number of queues whose configuration was unreadable at the latest read of the metadata shard."""
 
+    @property
+    def read_pause_ms(self) -> float:
+        """The time until the next read of all queues should begin; 0 if the read can begin now.
+
+        A caller of `lookup` that has other work waits until then. So reads take a limited share of the time.
+        """
+
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
 

@@ -1,7 +1,8 @@
 """Queue numbers of one shard's timers that the metadata shard may not have, and the limit of reads of this shard.
 
 A user of Redis who may write to the inbox can add timers with all 65,535 numbers. Without the limit, each of these
-numbers would make the driver read the configurations of all queues, again and again.
+numbers would make the driver read the configurations of all queues, again and again. Each new queue needs such a read,
+too, and its timers wait until the read may begin (`QueueLookup.read_pause_ms`), while those of other queues fire.
 
 If a read does not find a number, the due timers with this number are *left out*: they leave the memory, and stay in
 Redis. The metadata shard may have lost data in a failover, and the messages of these timers may still exist. When the
@@ -10,14 +11,14 @@ the limits at which the driver stops reading slots.
 """
 
 from collections import Counter
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 from tickwheel.driver.clock import Clock
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.errors import TickwheelError
 
-# The pause after a read of the metadata shard that did not find the number. Every other read finds a new queue.
+# The pause after a read of the metadata shard that did not find the number.
 READ_PAUSE_MS: Final = 1_000
 # The time between checks whether the number of a timer that was left out has a queue again.
 UNKNOWN_MS: Final = 10_000
@@ -28,7 +29,7 @@ class QueueRestored(TickwheelError):
 
 
 class UnknownQueues:
-    """Finds queues, and reads the metadata shard in vain at most once a second."""
+    """Finds queues, and keeps the pauses between reads of the metadata shard. After a read in vain, it is a second."""
 
     def __init__(self, queues: QueueLookup, clock: Clock) -> None:
         self._queues = queues
@@ -49,10 +50,9 @@ class UnknownQueues:
             if number in self._left_out:
                 self.next_check_ms = -inf
             return queue
-        is_read_due = self._clock.monotonic() >= self._next_read_ms
         if number not in self._missing:
             self._waiting.add(number)
-        if not is_read_due:
+        if self._pause_ms > 0:
             return None
         queue = self._queues.lookup(number)
         self._waiting.discard(number)
@@ -62,6 +62,11 @@ class UnknownQueues:
             self._missing |= {n for n in self._waiting if self._queues.cached(n) is None} | {number}
             self._waiting.clear()
         return queue
+
+    @property
+    def wait_ms(self) -> int:
+        """For how long to postpone the timers of a number for which `find` has returned None; at least 1."""
+        return max(1, ceil(self._pause_ms))
 
     def is_missing(self, number: int) -> bool:
         """Return whether a read did not find the number. Call this after `find` has returned None for the number."""
@@ -80,9 +85,16 @@ class UnknownQueues:
         """
         if self._clock.monotonic() < self.next_check_ms:
             return 0
+        if self._queues.read_pause_ms > 0:
+            self.next_check_ms = self._clock.monotonic() + self._queues.read_pause_ms
+            return 0
         self.next_check_ms = self._clock.monotonic() + UNKNOWN_MS
         self._queues.lookup(next(iter(self._left_out)))
         for number in self._left_out:
             if self._queues.cached(number) is not None:
                 raise QueueRestored(f"queue number {number} has a queue again: loading all timers again")
         return self._left_out.total()
+
+    @property
+    def _pause_ms(self) -> float:
+        return max(self._next_read_ms - self._clock.monotonic(), self._queues.read_pause_ms)

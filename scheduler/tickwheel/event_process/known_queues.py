@@ -3,6 +3,7 @@
 A namespace may have 65,535 rows, and to decode all of them takes seconds. Each new queue causes a read.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tickwheel.event_process import QueueRef
@@ -11,6 +12,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.queue_numbers import (
     QueueRows,
     decode_rows,
+    fetch_numbers,
     fetch_rows,
     log_unreadable,
     placeholder_name,
@@ -92,6 +94,16 @@ class KnownQueues:
                 self._with_sinks = None
                 return
         self._forget(number)
+
+    def confirm(self, numbers: Iterable[int]) -> Plan[None]:
+        """Forget the queues of these numbers whose names have other numbers now, or none."""
+        names = {number: known.name for number in numbers if (known := self._by_number.get(number)) is not None}
+        if not names:
+            return
+        stored_numbers = yield from fetch_numbers(self._context, [*names.values()])
+        for number, stored in zip(names, stored_numbers, strict=True):
+            if stored != number:
+                self._forget(number)
 
     def _forget(self, number: int) -> None:
         del self._by_number[number]

@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from math import inf
+from typing import Final
 
 from tickwheel import limits
 from tickwheel.driver.queue_lookup import NamespaceRecreated
@@ -13,9 +14,13 @@ from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dispatch import push_config_version
 from tickwheel.operations.namespace import fetch_shard_count
-from tickwheel.operations.removal.queue_numbers import fetch_numbers
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
+
+# The pause after a read of all queues, in multiples of the duration of the read. So reads take at most a tenth of the
+# time, no matter how often someone creates queues. The maximum is for servers that answer late.
+READ_PAUSE_FACTOR: Final = 9
+READ_PAUSE_MAX_MS: Final = 2_000.0
 
 _log = logging.getLogger("tickwheel.driving")
 
@@ -23,11 +28,24 @@ _log = logging.getLogger("tickwheel.driving")
 class QueueDirectory:
     """Finds queues by number, and caches their configurations. Thread-safe."""
 
-    def __init__(self, context: NamespaceContext, io: RedisExecutor, *, has_kafka: bool = False) -> None:
-        """Without ``has_kafka``, this process cannot serve sinks, and logs a warning for each queue with a sink."""
+    def __init__(
+        self,
+        context: NamespaceContext,
+        io: RedisExecutor,
+        *,
+        has_kafka: bool = False,
+        clock: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        """Without ``has_kafka``, this process cannot serve sinks, and logs a warning for each queue with a sink.
+
+        ``clock`` measures the duration of reads and the pauses between them, in ms. If a test controls the clock, a
+        read takes no time, and there are no pauses.
+        """
         self._context = context
         self._io = io
         self._has_kafka = has_kafka
+        self._clock = clock
+        self._next_read_ms = -inf
         self._warned_queues: set[str] = set()
         self._read_ms = -inf
         self._lock = threading.Lock()
@@ -36,6 +54,14 @@ class QueueDirectory:
     @property
     def unreadable_rows(self) -> int:
         return self._known.unreadable_rows
+
+    @property
+    def read_pause_ms(self) -> float:
+        """The time until the next read of all queues should begin; 0 if the read can begin now.
+
+        `lookup` and `queues_with_sinks` do not wait, because their callers have other work: the caller waits first.
+        """
+        return max(0.0, self._next_read_ms - self._clock())
 
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
@@ -55,20 +81,24 @@ class QueueDirectory:
                     ref = self.cached(number)
         return ref
 
-    def confirm(self, numbers: Iterable[int]) -> None:
-        """Ensure that no cached queue of these numbers has lost its number to another queue.
+    def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
+        """Forget the cached queues of these numbers that have lost their numbers: `lookup` finds the present queues.
+
+        If a number has no cached queue, wait until `lookup` should read: call ``wait`` with the seconds. Return False
+        if ``wait`` returns True, which ends the wait.
 
         A number is given again only when all numbers were given. The event process reads the queues again soon after
         each change. So as long as the last read has found no number of the upper half, no number was given again, and
         the metadata shard is not called.
         """
-        if self._known.highest_number <= limits.QUEUES_MAX // 2:
-            return
-        # With the lock, no other thread stores what it has read before the comparison.
-        with self._lock:
-            names = {number: known.name for number in set(numbers) if (known := self._known.get(number)) is not None}
-            if names and self._io.run(fetch_numbers(self._context, [*names.values()])) != [*names]:
-                self._read()
+        if self._known.highest_number > limits.QUEUES_MAX // 2:
+            # With the lock, no other thread stores what it has read before the comparison.
+            with self._lock:
+                self._io.run(self._known.confirm(numbers))
+        while any(self.cached(number) is None for number in numbers) and (pause_ms := self.read_pause_ms):
+            if wait(pause_ms / 1000):
+                return False
+        return True
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         """Read a queue from the metadata shard, and update the version of its configuration that ``shard`` stores.
@@ -118,10 +148,12 @@ class QueueDirectory:
             self._read()
 
     def _read(self) -> None:
-        began = monotonic_ms()
+        began, began_ms = monotonic_ms(), self._clock()
         self.check_shards()
         self._io.run(self._known.read_all())
         self._read_ms = began
+        ended_ms = self._clock()
+        self._next_read_ms = ended_ms + min(READ_PAUSE_FACTOR * (ended_ms - began_ms), READ_PAUSE_MAX_MS)
         if not self._has_kafka:
             self._warn()
 

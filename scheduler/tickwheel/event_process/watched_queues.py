@@ -24,6 +24,10 @@ class WatchedQueues:
     def unreadable_rows(self) -> int:
         return self._queues.unreadable_rows
 
+    @property
+    def read_pause_ms(self) -> float:
+        return self._queues.read_pause_ms
+
     def cached(self, number: int) -> QueueRef | None:
         return self._queues.cached(number)
 

@@ -9,7 +9,7 @@ lost, because the outbox is trimmed only up to the first window with a transitio
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -136,8 +136,8 @@ class InFlightWindows:
 class RelayQueueLookup(QueueLookup, Protocol):
     """Finds queues by number, also if numbers are given again."""
 
-    def confirm(self, numbers: Iterable[int]) -> None:
-        """Ensure that no cached queue of these numbers has lost its number to another queue. May raise as `lookup`."""
+    def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
+        """Forget queues that lost these numbers, and ``wait`` until `lookup` may read. Return False if ended early."""
 
 
 class Relay:
@@ -232,6 +232,9 @@ class Relay:
         entries: list[tuple[bytes, bytes]],
         stopping: Event,
     ) -> None:
+        # No queue with events in the outbox is deleted. So the queue that has the number now is that of the event.
+        if not self._queues.confirm({queue_number_of(entry) for _, entry in entries}, stopping.wait):
+            return  # the relay stops
         batches = list(self._readable(entries))
         self._wait_until_durable(connection)
         window = windows.add(entries, sum(len(transitions) for _, transitions in batches))
@@ -257,9 +260,6 @@ class Relay:
 
     def _readable(self, entries: list[tuple[bytes, bytes]]) -> Iterator[tuple[str, list[OutboxTransition]]]:
         """Yield the queue and the transitions of each entry. Skip entries that no script has written."""
-        # The deletion of a queue waits until the outbox has no event of its number. So the queue that has the number
-        # after the read of an event is the queue of the event.
-        self._queues.confirm(queue_number_of(entry) for _, entry in entries)
         missing: set[int] = set()
         for entry_id, entry in entries:
             try:

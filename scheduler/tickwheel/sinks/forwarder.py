@@ -55,6 +55,10 @@ _log_throttle = LogThrottle()
 class SinkQueueLookup(Protocol):
     """Finds the queues that have a sink."""
 
+    @property
+    def read_pause_ms(self) -> float:
+        """The time until the next read of all queues should begin; 0 if the read can begin now."""
+
     def queues_with_sinks(self, since_ms: float) -> Mapping[str, QueueConfig]:
         """Return the queues with a sink, by name, as stored in the metadata shard at ``since_ms`` or later.
 
@@ -92,7 +96,8 @@ class SinkForwarder:
         # Queues that may have due messages, in the order in which the next calls dequeue them.
         self._ready: dict[str, None] = {}
         self._last_dequeued: str | None = None
-        self._is_outdated = False
+        # If the queues must be reloaded: when the last change was noticed, on the monotonic clock.
+        self._outdated_ms: float | None = None
 
     def wake(self) -> None:
         self._wake.set()
@@ -105,7 +110,9 @@ class SinkForwarder:
         """Deliver until ``stopping`` is set. Raises the first error; the next `run` keeps the messages in flight."""
         connection = make_connection(self._connect(self._shard))
         with closing(ChannelListener(connection, self._wake.fileno())) as listener:
-            self._reload_queues(listener)
+            # Subscribes before reading the configuration, so that no change is missed.
+            self._subscribe(listener)
+            self._outdated_ms = monotonic_ms()
             while not stopping.is_set():
                 self._wake.clear()
                 self._settle()
@@ -115,27 +122,31 @@ class SinkForwarder:
                 self._wait_for_news(listener, self._wait_until_ms() if not self._dequeue_next() else 0.0)
         self._end()
 
-    def _reload_queues(self, listener: ChannelListener) -> None:
-        """Reload the queues with a sink. Subscribes before reading the configuration, so that no change is missed."""
+    def _subscribe(self, listener: ChannelListener) -> None:
         listener.set_channels([self._adopted, *map(self._channel, self._queues)])
-        configs = self._queue_lookup.queues_with_sinks(monotonic_ms())
+
+    def _reload_queues(self, listener: ChannelListener, since_ms: float) -> None:
+        """Reload the queues with a sink, as stored at ``since_ms`` or later."""
+        configs = self._queue_lookup.queues_with_sinks(since_ms)
         self._queues = {
             queue: (config, sink)
             for queue, config in configs.items()
             if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
         }
-        listener.set_channels([self._adopted, *map(self._channel, self._queues)])
+        self._subscribe(listener)
         # Begin with the queue after the last one that was dequeued: if the dequeue of a queue always fails, and so ends
         # every run, the other queues have their turns.
         queues = list(self._queues)
         first = queues.index(self._last_dequeued) + 1 if self._last_dequeued in self._queues else 0
         self._ready = dict.fromkeys(queues[first:] + queues[:first])
-        self._is_outdated = False
+        self._outdated_ms = None
 
     def _wait_for_news(self, listener: ChannelListener, until_ms: float) -> None:
         published = listener.poll(until_ms)
-        if self._adopted in published or self._is_outdated:
-            self._reload_queues(listener)
+        if self._adopted in published:
+            self._outdated_ms = monotonic_ms()
+        if self._outdated_ms is not None and not self._queue_lookup.read_pause_ms:
+            self._reload_queues(listener, self._outdated_ms)
         elif published:
             self._ready |= {queue: None for queue in self._queues if self._channel(queue) in published}
 
@@ -144,7 +155,8 @@ class SinkForwarder:
         if self._in_flight.unsent:
             return now + _FULL_MS
         extension = self._in_flight.next_extension()
-        return now + _MAX_WAIT_MS if extension is None else extension
+        until = now + _MAX_WAIT_MS if extension is None else extension
+        return until if self._outdated_ms is None else min(until, now + self._queue_lookup.read_pause_ms)
 
     def _dequeue_next(self) -> bool:
         """Lease messages of the next queue, and send them. Return whether to call again without waiting."""
@@ -164,7 +176,7 @@ class SinkForwarder:
             _log.info("shard %d: queue %s is not forwarded to its sink: %s", self._shard, queue, error)
             return True
         except (QueueConfigConflict, QueueNotFound):
-            self._is_outdated = True
+            self._outdated_ms = monotonic_ms()
             return True
         if messages:
             self._in_flight.add(sink, messages, config.lease_ms, began)

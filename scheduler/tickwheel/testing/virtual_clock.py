@@ -38,7 +38,7 @@ class VirtualClock:
         self._io.run(open_namespace(context, NamespaceOptions()))
         self._clocks = [shard_key(namespace, shard, "clock") for shard in range(context.shards)]
         self._manual_clock = ManualClock(0)
-        queues = QueueDirectory(context, self._io)
+        queues = QueueDirectory(context, self._io, clock=self._manual_clock.monotonic)
         self._wheels = [
             ManualWheel(
                 lambda shard: self._io.connect(shard, self._clocks[shard]), namespace, n, queues, self._manual_clock
