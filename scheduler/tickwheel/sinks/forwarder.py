@@ -114,12 +114,13 @@ class SinkForwarder:
             self._subscribe(listener)
             self._outdated_ms = monotonic_ms()
             while not stopping.is_set():
-                self._wake.clear()
                 self._settle()
                 self._extend()
                 self._in_flight.send()
                 on_progress()
                 self._wait_for_news(listener, self._wait_until_ms() if not self._dequeue_next() else 0.0)
+                # Before `stopping` is checked: later, this could clear the wake-up by which `stop` ends a wait.
+                self._wake.clear()
         self._end()
 
     def _subscribe(self, listener: ChannelListener) -> None:
