@@ -52,6 +52,8 @@ else
 end
 stored = struct.pack('>I4c4I2', 1, ARGV[4], number) .. ARGV[2]
 redis.call('HSET', queues, ARGV[1], stored)
+-- An event process finds the row of a number by this name (`event_process/known_queues.py`).
+redis.call('HSET', namespace, 'queue:' .. string.format('%.0f', number), ARGV[1])
 if ARGV[7] then
     redis.call('HSET', namespace, 'auto_created:' .. ARGV[1], ARGV[7])
     redis.call('HSET', namespace, 'auto_creations:' .. ARGV[7], created + 1)

@@ -19,8 +19,10 @@ if not stored then
 elseif string.sub(stored, 1, 8) ~= ARGV[2] then
     return { 0, stored }
 end
+local field = 'queue:' .. string.format('%.0f', (struct.unpack('>I2', stored, 9)))
 redis.call('HDEL', queues, ARGV[1])
 redis.call('HSET', queues, ARGV[3], string.sub(stored, 1, 10) .. ARGV[4])
+redis.call('HSET', namespace, field, ARGV[3])
 -- HINCRBY would fail, in the middle of the deletion, if another program has stored a value that is no number.
 local function number(field)
     return tonumber(redis.call('HGET', namespace, field) or 0) or 0

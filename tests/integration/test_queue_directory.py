@@ -14,7 +14,7 @@ from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.time import monotonic_ms
-from tickwheel.storage.keys import queues_key
+from tickwheel.storage.keys import namespace_key, queues_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -39,10 +39,40 @@ def count_reads(server: Any, call: Callable[[], Any]) -> tuple[Any, int]:
     return result, reads() - before
 
 
+def test_a_new_queue_is_found_without_a_read_of_all_queues(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
+) -> None:
+    number = direct_client.create_queue("new").config().number
+    found, reads = count_reads(server, lambda: directory.lookup(number))
+    assert (found.name, reads) == ("new", 0)
+
+
+def test_the_placeholder_of_a_deleted_queue_is_found_without_a_read_of_all_queues(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any
+) -> None:
+    number = direct_client.create_queue("deleted").config().number
+    direct_client.delete_queue("deleted")
+    found, reads = count_reads(server, lambda: directory.lookup(number))
+    assert (found.name.split(".")[:2], reads) == (["deleted", str(number)], 0)
+
+
+@pytest.mark.parametrize("stored", ["other", "missing", b"\xff", "*"])
+def test_a_wrong_name_of_a_number_is_not_trusted(
+    direct_client: Tickwheel, directory: QueueDirectory, server: Any, stored: str | bytes
+) -> None:
+    direct_client.create_queue("other")
+    number = direct_client.create_queue("new").config().number
+    server.hset(namespace_key(direct_client._context.namespace), f"queue:{number}", stored)
+    found, reads = count_reads(server, lambda: directory.lookup(number))
+    assert (found.name, reads) == ("new", 1)
+
+
 def test_loops_that_ask_for_a_new_queue_at_the_same_time_share_the_reads(
     direct_client: Tickwheel, directory: QueueDirectory, server: Any
 ) -> None:
     number = direct_client.create_queue("new").config().number
+    # As if a client of an older version had created the queue.
+    server.hdel(namespace_key(direct_client._context.namespace), f"queue:{number}")
     begin = threading.Barrier(LOOPS)
 
     def ask() -> str | None:
@@ -104,10 +134,10 @@ def test_a_number_that_another_queue_has_is_forgotten_when_its_version_is_renewe
 
 def test_a_read_decodes_only_the_rows_that_have_changed(direct_client: Tickwheel, directory: QueueDirectory) -> None:
     same, changed = (direct_client.create_queue(name).config().number for name in ("same", "changed"))
-    before = [directory.lookup(number) for number in (same, changed)]
+    directory.queues_with_sinks(monotonic_ms())
+    before = [directory.cached(number) for number in (same, changed)]
     direct_client.create_queue("changed", update=True, lease=timedelta(seconds=7))
-    new = directory.lookup(direct_client.create_queue("new").config().number)
-    assert new is not None
+    directory.queues_with_sinks(monotonic_ms())
     # A row that is decoded again is another object.
     assert directory.cached(same) is before[0]
     assert directory.cached(changed) != before[1]
@@ -125,5 +155,14 @@ def test_an_unreadable_row_is_reported_by_each_read_until_it_is_restored(
         directory.queues_with_sinks(monotonic_ms())
         assert (directory.unreadable_rows, directory.cached(number)) == (1, None)
     server.hset(key, "damaged", stored)
-    assert directory.lookup(number) is not None
+    directory.queues_with_sinks(monotonic_ms())
+    assert directory.cached(number) is not None
     assert directory.unreadable_rows == 0
+
+
+def test_a_new_queue_whose_sink_the_process_cannot_serve_is_reported_once(
+    direct_client: Tickwheel, directory: QueueDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory.lookup(direct_client.create_queue("forwarded", sink="kafka://topic").config().number)
+    directory.queues_with_sinks(monotonic_ms())
+    assert [line.split(",")[0] for line in caplog.messages] == ["queue forwarded has the sink kafka://topic"]

@@ -15,12 +15,13 @@ from tickwheel.driver.stats import WheelStats
 from tickwheel.event_process.queue_directory import READ_PAUSE_FACTOR, READ_PAUSE_MAX_MS, QueueDirectory
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.plan import Request
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.registry import SinkRegistry
-from tickwheel.storage.keys import shard_key
+from tickwheel.storage.keys import namespace_key, shard_key
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.driver_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
@@ -29,20 +30,20 @@ from tickwheel.testing.virtual_clock import FRAGMENT
 pytestmark = pytest.mark.integration
 
 START_MS = 1_900_000_000_000
-# A read of all queues has two plans.
-PLAN_MS = 10
-PAUSE_MS = READ_PAUSE_FACTOR * 2 * PLAN_MS
+READ_MS = 20
+PAUSE_MS = READ_PAUSE_FACTOR * READ_MS
 
 
 class SlowExecutor(DriverExecutor):
-    """Each plan takes some time on the clock of the event process."""
+    """A read of all queues takes some time on the clock of the event process."""
 
     spent_ms = 0.0
-    plan_ms = float(PLAN_MS)
+    read_ms = float(READ_MS)
 
-    def run(self, *args: Any, **options: Any) -> Any:
-        self.spent_ms += self.plan_ms
-        return super().run(*args, **options)
+    def round(self, requests: list[Request], *args: Any, **options: Any) -> Any:
+        if any(request.command[0] == "HGETALL" for request in requests if request.command is not None):
+            self.spent_ms += self.read_ms
+        return super().round(requests, *args, **options)
 
 
 class SlowNamespace:
@@ -65,9 +66,15 @@ class SlowNamespace:
         self._server.hset(self._key, "now", self._clock.now_ms)
         self.wheel.run_due()
 
-    def queue_with_timer(self, name: str) -> Queue:
-        """Return a new queue with the message "m", which is due in a millisecond."""
+    def create_queue(self, name: str) -> Queue:
+        """Return a new queue, as a client of an older version creates it: only a read of all queues finds it."""
         queue = self.client.create_queue(name)
+        self._server.hdel(namespace_key(self.client._context.namespace), f"queue:{queue.config().number}")
+        return queue
+
+    def queue_with_timer(self, name: str) -> Queue:
+        """Return such a queue with the message "m", which is due in a millisecond."""
+        queue = self.create_queue(name)
         queue.enqueue(id="m", delay=timedelta(milliseconds=1))
         return queue
 
@@ -95,16 +102,24 @@ def test_the_timers_of_a_new_queue_wait_for_the_next_read_and_those_of_known_que
     assert new.get("m").state == "pending"
 
 
+def test_the_timers_of_a_queue_whose_row_is_found_alone_do_not_wait(slow: SlowNamespace) -> None:
+    slow.directory.queues_with_sinks(monotonic_ms())
+    new = slow.client.create_queue("new")
+    new.enqueue(id="m", delay=timedelta(milliseconds=1))
+    slow.advance(1)
+    assert (new.get("m").state, slow.directory.read_pause_ms) == ("pending", PAUSE_MS - 1)
+
+
 def test_the_pause_after_a_read_of_a_server_that_answers_late_is_limited(slow: SlowNamespace) -> None:
-    slow.io.plan_ms = 10_000
+    slow.io.read_ms = 10_000
     slow.directory.queues_with_sinks(monotonic_ms())
     assert slow.directory.read_pause_ms == READ_PAUSE_MAX_MS
 
 
 def test_the_relay_waits_for_the_next_read_if_an_event_has_a_new_queue(slow: SlowNamespace) -> None:
-    known = slow.client.create_queue("known").config().number
+    known = slow.create_queue("known").config().number
     slow.directory.queues_with_sinks(monotonic_ms())
-    new = slow.client.create_queue("new").config().number
+    new = slow.create_queue("new").config().number
     waits = []
 
     def wait(seconds: float) -> bool:
@@ -159,9 +174,9 @@ def test_the_relay_waits_for_the_next_read_if_the_number_of_an_event_was_given_a
     slow: SlowNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "QUEUES_MAX", 1)
-    number = slow.client.create_queue("old").config().number
+    number = slow.create_queue("old").config().number
     slow.directory.queues_with_sinks(monotonic_ms())
     slow.client.delete_queue("old")
-    slow.client.create_queue("new")
+    slow.create_queue("new")
     assert not slow.directory.confirm([number], lambda _: True)
     assert slow.directory.cached(number) is None

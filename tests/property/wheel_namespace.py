@@ -334,7 +334,7 @@ class FixedQueues:
     def cached(self, number: int) -> QueueRef | None:
         return self._known.get(number)
 
-    lookup = cached
+    find = lookup = cached
 
     def renew(self, number: int, shard: int) -> QueueRef | None:
         raise AssertionError("no configuration changes here")

@@ -45,6 +45,9 @@ class SlowQueues:
     def cached(self, number: int) -> QueueRef | None:
         return KNOWN if number == 1 else None
 
+    def find(self, number: int) -> QueueRef | None:
+        return self.lookup(number)
+
     def lookup(self, number: int) -> QueueRef | None:
         self._read()
         return self.cached(number)
@@ -63,7 +66,9 @@ def renew(queues: WatchedQueues) -> None:
         queues.renew(1, 0)
 
 
-@pytest.mark.parametrize("call", [lambda queues: queues.lookup(2), renew, WatchedQueues.check_shards])
+@pytest.mark.parametrize(
+    "call", [lambda queues: queues.lookup(2), lambda queues: queues.find(2), renew, WatchedQueues.check_shards]
+)
 def test_a_slow_read_of_the_metadata_shard_does_not_count_as_work(call: Callable[[WatchedQueues], object]) -> None:
     slow = SlowQueues()
     call(WatchedQueues(slow, LoopWaits(slow.leadership)))
@@ -78,5 +83,5 @@ def test_a_cached_queue_is_found_without_a_wait() -> None:
     slow = SlowQueues()
     queues = WatchedQueues(slow, LoopWaits(slow.leadership))
     rounds = slow.leadership.rounds
-    assert queues.lookup(1) == queues.cached(1) == KNOWN
+    assert queues.lookup(1) == queues.find(1) == queues.cached(1) == KNOWN
     assert (slow.reads, slow.leadership.rounds, queues.unreadable_rows, queues.read_pause_ms) == (0, rounds, 3, 7.0)

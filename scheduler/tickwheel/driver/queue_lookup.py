@@ -28,7 +28,7 @@ class QueueRef:
 class QueueLookup(Protocol):
     """Finds queues by number.
 
-    `lookup`, `renew` and `check_shards` may call the metadata shard. They raise the errors of such a call,
+    `find`, `lookup`, `renew` and `check_shards` may call the metadata shard. They raise the errors of such a call,
     or `NamespaceRecreated`.
     """
 
@@ -45,6 +45,9 @@ class QueueLookup(Protocol):
 
     def cached(self, number: int) -> QueueRef | None:
         """Return the queue of this number if it is cached, else None. Never call the metadata shard."""
+
+    def find(self, number: int) -> QueueRef | None:
+        """Return the queue of this number, or None if only `lookup` can find it. Reads at most the row of the queue."""
 
     def lookup(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""

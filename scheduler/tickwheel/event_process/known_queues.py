@@ -1,6 +1,7 @@
 """The queues of a namespace as an event process last read them. A read decodes only the rows whose bytes have changed.
 
-A namespace may have 65,535 rows, and to decode all of them takes seconds. Each new queue causes a read.
+A namespace may have 65,535 rows, and to decode all of them takes seconds. So the row of a new queue is read alone, if
+the metadata shard stores the name of its number.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.removal.queue_numbers import (
     QueueRows,
     decode_rows,
+    fetch_name,
     fetch_numbers,
     fetch_rows,
     log_unreadable,
@@ -39,7 +41,7 @@ class KnownQueues:
         self._by_number: dict[int, KnownQueue] = {}
         self._with_sinks: dict[str, QueueConfig] | None = None
         self.highest_number = 0
-        """The highest number that the last read of all rows has found."""
+        """The highest number that the last read of all rows, or a later read of one row, has found."""
         self.unreadable_rows = 0
         """The number of unreadable rows at the last read of all rows."""
 
@@ -90,10 +92,18 @@ class KnownQueues:
         for name in dict.fromkeys((known.name, placeholder_name(number, known.config.uid))):
             config = yield from read_row(self._context, name)
             if config is not None and config.number == number:
-                self._by_number[number] = self._queue(name, config)
-                self._with_sinks = None
+                self._add(name, config)
                 return
         self._forget(number)
+
+    def find(self, number: int) -> Plan[None]:
+        """Read the row of a queue that is not known, if the metadata shard stores the name of the number."""
+        name = yield from fetch_name(self._context, number)
+        if name is None:
+            return
+        config = yield from read_row(self._context, name)
+        if config is not None and config.number == number:
+            self._add(name, config)
 
     def confirm(self, numbers: Iterable[int]) -> Plan[None]:
         """Forget the queues of these numbers whose names have other numbers now, or none."""
@@ -104,6 +114,11 @@ class KnownQueues:
         for number, stored in zip(names, stored_numbers, strict=True):
             if stored != number:
                 self._forget(number)
+
+    def _add(self, name: str, config: QueueConfig) -> None:
+        self._by_number[config.number] = self._queue(name, config)
+        self._with_sinks = None
+        self.highest_number = max(self.highest_number, config.number)
 
     def _forget(self, number: int) -> None:
         del self._by_number[number]

@@ -46,7 +46,8 @@ class QueueDirectory:
         self._has_kafka = has_kafka
         self._clock = clock
         self._next_read_ms = -inf
-        self._warned_queues: set[str] = set()
+        # By number, the queues with a sink that the log has named.
+        self._warned_queues: dict[int, str] = {}
         self._read_ms = -inf
         self._lock = threading.Lock()
         self._known = KnownQueues(context)
@@ -68,11 +69,25 @@ class QueueDirectory:
         known = self._known.get(number)
         return None if known is None else known.ref
 
-    def lookup(self, number: int) -> QueueRef | None:
-        """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
+    def find(self, number: int) -> QueueRef | None:
+        """Return the queue of this number, or None if only `lookup` can find it. Reads at most the row of the queue."""
         ref = self.cached(number)
         if ref is None:
-            asked_ms = monotonic_ms()
+            with self._lock:
+                ref = self.cached(number)
+                if ref is None:
+                    self.check_shards()
+                    self._io.run(self._known.find(number))
+                    if (known := self._known.get(number)) is not None:
+                        ref = known.ref
+                        self._warn(known.name, known.config)
+        return ref
+
+    def lookup(self, number: int) -> QueueRef | None:
+        """Return the queue of this number, or None. If the queue is not cached, read the metadata shard first."""
+        asked_ms = monotonic_ms()
+        ref = self.find(number)
+        if ref is None:
             with self._lock:
                 # The loops of all shards can ask at the same time, and one read serves them all.
                 ref = self.cached(number)
@@ -84,8 +99,8 @@ class QueueDirectory:
     def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
         """Forget the cached queues of these numbers that have lost their numbers: `lookup` finds the present queues.
 
-        If a number has no cached queue, wait until `lookup` should read: call ``wait`` with the seconds. Return False
-        if ``wait`` returns True, which ends the wait.
+        If `find` does not find the queue of a number, wait until `lookup` should read: call ``wait`` with the seconds.
+        Return False if ``wait`` returns True, which ends the wait.
 
         A number is given again only when all numbers were given. The event process reads the queues again soon after
         each change. So as long as the last read has found no number of the upper half, no number was given again, and
@@ -95,7 +110,9 @@ class QueueDirectory:
             # With the lock, no other thread stores what it has read before the comparison.
             with self._lock:
                 self._io.run(self._known.confirm(numbers))
-        while any(self.cached(number) is None for number in numbers) and (pause_ms := self.read_pause_ms):
+        # Before the pause, because most queues are found without a read of all queues.
+        unknown = [number for number in numbers if self.find(number) is None]
+        while any(self.cached(number) is None for number in unknown) and (pause_ms := self.read_pause_ms):
             if wait(pause_ms / 1000):
                 return False
         return True
@@ -154,17 +171,19 @@ class QueueDirectory:
         self._read_ms = began
         ended_ms = self._clock()
         self._next_read_ms = ended_ms + min(READ_PAUSE_FACTOR * (ended_ms - began_ms), READ_PAUSE_MAX_MS)
-        if not self._has_kafka:
-            self._warn()
-
-    def _warn(self) -> None:
         with_sinks = self._known.with_sinks()
-        for name, config in with_sinks.items():
-            if name not in self._warned_queues:
-                _log.warning(
-                    "queue %s has the sink %s, but this event process has no Kafka brokers (--kafka): messages of the"
-                    " queue stay Pending",
-                    *(name, config.sink),
-                )
         # Nothing of deleted queues.
-        self._warned_queues = set(with_sinks)
+        self._warned_queues = {number: name for number, name in self._warned_queues.items() if name in with_sinks}
+        for name, config in with_sinks.items():
+            self._warn(name, config)
+
+    def _warn(self, name: str, config: QueueConfig) -> None:
+        """Log a warning once if the queue has a sink that this process cannot serve."""
+        if self._has_kafka or config.sink is None or self._warned_queues.get(config.number) == name:
+            return
+        self._warned_queues[config.number] = name
+        _log.warning(
+            "queue %s has the sink %s, but this event process has no Kafka brokers (--kafka): messages of the queue"
+            " stay Pending",
+            *(name, config.sink),
+        )

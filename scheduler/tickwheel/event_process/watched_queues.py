@@ -31,6 +31,9 @@ class WatchedQueues:
     def cached(self, number: int) -> QueueRef | None:
         return self._queues.cached(number)
 
+    def find(self, number: int) -> QueueRef | None:
+        return self._queues.cached(number) or self._wait_for(lambda: self._queues.find(number))
+
     def lookup(self, number: int) -> QueueRef | None:
         return self._queues.cached(number) or self._wait_for(lambda: self._queues.lookup(number))
 

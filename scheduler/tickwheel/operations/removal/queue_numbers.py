@@ -31,7 +31,7 @@ from tickwheel.operations.removal.free_numbers import FreeNumber
 from tickwheel.operations.removal.queue_pages import PAGE_ROWS, QueuePages, Row
 from tickwheel.plan import Pause, Plan, Request, Round, pairs_from_flat, send_request
 from tickwheel.runtime.log_throttle import LogThrottle
-from tickwheel.storage.keys import queues_key, shard_key
+from tickwheel.storage.keys import namespace_key, queues_key, shard_key
 from tickwheel.storage.stored_text import decode_text
 from tickwheel.storage.stream_id import id_after
 from tickwheel.storage.transition import queue_number_of
@@ -133,6 +133,20 @@ def read_configs(context: NamespaceContext) -> Plan[dict[str, QueueConfig]]:
     rows = yield from read_rows(context)
     log_unreadable(context, rows)
     return rows.configs
+
+
+def fetch_name(context: NamespaceContext, number: int) -> Plan[str | None]:
+    """Return the name that the metadata shard stores for a number, if any. Compare the number in the row.
+
+    The name may be outdated, because clients of older versions store no name when they create or delete a queue.
+    """
+    command = ("HGET", namespace_key(context.namespace), f"queue:{number}")
+    stored = (yield from send_request(Request(0, command=command))).value
+    label = f"the name of queue number {number}"
+    try:
+        return None if stored is None else validation.plain_name(label, decode_text(label, stored))
+    except (DataLoss, InvalidArgument):
+        return None
 
 
 def fetch_numbers(context: NamespaceContext, names: Sequence[str]) -> Plan[list[int | None]]:
