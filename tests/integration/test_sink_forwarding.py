@@ -354,7 +354,7 @@ def test_the_log_has_one_warning_for_many_rejected_messages_of_a_queue(
     server.hset(messages, mapping={field: record.replace(b"value", b"\xff" * 5) for field, record in stored.items()})
     with driving():
         for queue in queues:
-            eventually(lambda queue=queue: queue.counts()["errored"] == 3, "all messages fail")
+            eventually(lambda queue=queue: queue.counts()["errored"] == 3, "all messages fail")  # type: ignore[misc]
     for field, record in server.hgetall(messages).items():
         server.hset(messages, field, record.replace(b"\xff" * 5, b"value"))
     for queue in queues:
