@@ -156,6 +156,34 @@ def test_a_call_with_a_short_timeout_does_not_wait_for_another_call_that_opens_t
         asyncio.run(open_twice())
 
 
+def test_a_call_that_may_try_longer_than_the_one_that_opens_the_client_makes_an_attempt_of_its_own(
+    proxy: FlakyProxy, namespace: str
+) -> None:
+    proxy.stall()
+    with TaskApp(proxy.url, namespace=namespace, drive=False) as app, ThreadPoolExecutor(2) as pool:
+        task = app.task(name="send")(lambda: None)
+        first = pool.submit(seconds_until_unavailable, task.with_options(timeout=0.5).now)
+        eventually(app._clients.current._lock.locked, "the first call opens the client")
+        second = pool.submit(task.with_options(timeout=20).now)
+        assert first.result(30) < 3
+        proxy.go_on()
+        assert second.result(30).created
+
+        async def open_twice() -> None:
+            proxy.stall()
+            client = aio.Tickwheel(proxy.url, namespace=namespace, drive=False)
+            short = asyncio.create_task(client.open(timeout=0.5))
+            await asyncio.sleep(0)
+            longer = asyncio.create_task(client.open(timeout=20))
+            with pytest.raises(Unavailable):
+                await short
+            proxy.go_on()
+            await longer
+            await client.close()
+
+        asyncio.run(open_twice())
+
+
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1", "grpc://127.0.0.1:1"])
 def test_a_client_has_a_timeout_for_its_opening(url: str) -> None:
     assert 0.3 <= seconds_until_unavailable(lambda: Tickwheel(url, open_timeout=0.3)) < 3

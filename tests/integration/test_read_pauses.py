@@ -21,7 +21,7 @@ from tickwheel.redis.pools import ConnectionPools
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.registry import SinkRegistry
-from tickwheel.storage.keys import namespace_key, shard_key
+from tickwheel.storage.keys import namespace_key, queues_key, shard_key
 from tickwheel.testing import PrivateServer
 from tickwheel.testing.driver_clock import ManualClock
 from tickwheel.testing.manual_wheel import ManualWheel
@@ -135,6 +135,30 @@ def test_the_relay_waits_for_the_next_read_if_an_event_has_a_new_queue(slow: Slo
     found = slow.directory.lookup(new)
     assert found is not None
     assert found.name == "new"
+
+
+def test_a_relay_begins_with_a_read_of_all_queues_which_one_thread_makes_for_all(slow: SlowNamespace) -> None:
+    number = slow.create_queue("a").config().number
+    slow.directory.queues_with_sinks(monotonic_ms())
+    stood_by = monotonic_ms()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(1_000 * seconds)
+        slow.advance(PAUSE_MS)
+        return False
+
+    # The number is given again, and nothing has noticed it.
+    key = queues_key(slow.client._context.namespace)
+    slow._server.hset(key, "b", slow._server.hget(key, "a"))
+    slow._server.hdel(key, "a")
+    assert not slow.directory.refresh(stood_by, lambda _: True)
+    assert slow.directory.refresh(stood_by, wait)
+    found = slow.directory.cached(number)
+    assert found is not None
+    assert (found.name, waits) == ("b", [PAUSE_MS])
+    assert slow.directory.refresh(stood_by, wait)
+    assert waits == [PAUSE_MS]
 
 
 def test_a_forwarder_reloads_its_queues_after_the_pause(

@@ -9,6 +9,7 @@ from tickwheel import Tickwheel
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import VirtualClock
 from tickwheel.testing.task_tester import open_task_tester
+from tickwheel.worker.process import _check_memory
 from tickwheel.worker.schedule_runner import OccurrenceOutcome, ScheduleRunner
 
 NOON = datetime(2026, 3, 27, 12, tzinfo=UTC)
@@ -34,7 +35,7 @@ def test_a_time_that_passes_while_the_worker_stops_is_missed(
 ) -> None:
     app, stopping, outcomes = declared("hourly"), threading.Event(), list[tuple[str, OccurrenceOutcome]]()
     with open_task_tester(app, tickwheel, tickwheel_clock), app:
-        stopped = ScheduleRunner(app, stopping=stopping)
+        stopped = ScheduleRunner(app, is_worker_stopping=stopping.is_set)
         stopped.ensure_occurrences(NOON)
         stopping.set()
         tickwheel_clock.advance(HOUR)
@@ -44,6 +45,14 @@ def test_a_time_that_passes_while_the_worker_stops_is_missed(
         ScheduleRunner(app, on_outcome=lambda name, outcome: outcomes.append((name, outcome))).fire_due()
         assert outcomes == [("hourly", OccurrenceOutcome.MISSED)]
         assert [queue.name for queue in tickwheel.queues()] == ["schedules"]
+
+
+def test_a_process_that_uses_too_much_memory_stops_and_is_replaced() -> None:
+    stopping, is_replaced = threading.Event(), threading.Event()
+    _check_memory(None, stopping, is_replaced)
+    assert (stopping.is_set(), is_replaced.is_set()) == (False, False)
+    _check_memory(1, stopping, is_replaced)
+    assert (stopping.is_set(), is_replaced.is_set()) == (True, True)
 
 
 def test_occurrences_that_a_stopping_worker_has_taken_are_released_and_fire_in_another_worker(
@@ -56,7 +65,7 @@ def test_occurrences_that_a_stopping_worker_has_taken_are_released_and_fire_in_a
         stopping.set()
 
     with open_task_tester(app, tickwheel, tickwheel_clock), app:
-        stopped = ScheduleRunner(app, on_outcome=stop, stopping=stopping)
+        stopped = ScheduleRunner(app, on_outcome=stop, is_worker_stopping=stopping.is_set)
         stopped.ensure_occurrences(NOON)
         tickwheel_clock.advance(HOUR)
         tickwheel_clock.run_due()

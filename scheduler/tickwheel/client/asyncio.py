@@ -70,17 +70,18 @@ class Tickwheel(NamespaceMethods):
         in another event loop.
         """
         timeout = self._open_timeout if timeout is None else timeout
-        timeout_s = None if timeout is None else call_timeout_s(timeout)
+        timeout_s = self._client_settings.timeout_s if timeout is None else call_timeout_s(timeout)
         failures = self._open_failure.count
         lock = self._lifecycle_lock()
         try:
-            await asyncio.wait_for(lock.acquire(), timeout_s)
+            async with asyncio.timeout(None if timeout is None else timeout_s):
+                await lock.acquire()
         except TimeoutError:
             raise still_opening_error() from None
         try:
             if self._io is None or not self._io.owned_by_this_process:
-                self._open_failure.raise_since(failures)
-                with self._open_failure.record():
+                self._open_failure.raise_since(failures, timeout_s)
+                with self._open_failure.record(timeout_s):
                     await self._open(timeout)
         finally:
             lock.release()

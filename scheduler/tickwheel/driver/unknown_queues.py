@@ -21,6 +21,8 @@ from tickwheel.errors import TickwheelError
 
 # The pause after a read of the metadata shard that did not find the number.
 READ_PAUSE_MS: Final = 1_000
+# How many numbers are looked up one by one in a READ_PAUSE_MS without success. Further numbers wait for the next read.
+FINDS_IN_VAIN: Final = 16
 # The time between checks whether the number of a timer that was left out has a queue again.
 UNKNOWN_MS: Final = 10_000
 
@@ -39,6 +41,9 @@ class UnknownQueues:
         # The numbers that wait for the next read, and those that no read has found.
         self._waiting: set[int] = set()
         self._missing: set[int] = set()
+        # How many numbers `QueueLookup.find` has not found, and until when they count.
+        self._finds_in_vain = 0
+        self._finds_until_ms = -inf
         # By number, the timers that were left out.
         self._left_out: Counter[int] = Counter()
         self.next_check_ms = inf
@@ -47,13 +52,14 @@ class UnknownQueues:
     def find(self, number: int) -> QueueRef | None:
         """Return the queue of this number, or None if it is missing, or if no read of the metadata shard is due."""
         queue = self._queues.cached(number)
+        if queue is None and number not in self._waiting:
+            queue = self._find_alone(number)
         if queue is not None:
+            self._missing.discard(number)
             if number in self._left_out:
                 self.next_check_ms = -inf
             return queue
-        if number not in self._missing and number not in self._waiting:
-            if (queue := self._queues.find(number)) is not None:
-                return queue
+        if number not in self._missing:
             self._waiting.add(number)
         if self._pause_ms > 0:
             return None
@@ -64,6 +70,18 @@ class UnknownQueues:
             # The read was for this number, and found none of the waiting numbers that are still not cached.
             self._missing |= {n for n in self._waiting if self._queues.cached(n) is None} | {number}
             self._waiting.clear()
+        return queue
+
+    def _find_alone(self, number: int) -> QueueRef | None:
+        """Return the queue if its row alone can be read. This takes two calls, so failures are limited."""
+        now = self._clock.monotonic()
+        if now >= self._finds_until_ms:
+            self._finds_in_vain, self._finds_until_ms = 0, now + READ_PAUSE_MS
+        if self._finds_in_vain >= FINDS_IN_VAIN:
+            return None
+        queue = self._queues.find(number)
+        if queue is None:
+            self._finds_in_vain += 1
         return queue
 
     @property

@@ -17,8 +17,8 @@ from tickwheel.operations.namespace import fetch_shard_count
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.runtime.time import monotonic_ms
 
-# The pause after a read of all queues, in multiples of the duration of the read. So reads take at most a tenth of the
-# time, no matter how often someone creates queues. The maximum is for servers that answer late.
+# The pause after a read of all queues, in multiples of the duration of the read, and its maximum. So reads take at most
+# a tenth of the time, no matter how often someone creates queues, unless they last longer than 0.2 s.
 READ_PAUSE_FACTOR: Final = 9
 READ_PAUSE_MAX_MS: Final = 2_000.0
 
@@ -102,9 +102,9 @@ class QueueDirectory:
         If `find` does not find the queue of a number, wait until `lookup` should read: call ``wait`` with the seconds.
         Return False if ``wait`` returns True, which ends the wait.
 
-        A number is given again only when all numbers were given. The event process reads the queues again soon after
-        each change. So as long as the last read has found no number of the upper half, no number was given again, and
-        the metadata shard is not called.
+        A number is given again only when all numbers were given. While it drives, the event process reads the queues
+        again soon after each change, and a relay begins with `refresh`. So as long as the last read has found no number
+        of the upper half, no number was given again, and the metadata shard is not called.
         """
         if self._known.highest_number > limits.QUEUES_MAX // 2:
             # With the lock, no other thread stores what it has read before the comparison.
@@ -115,6 +115,18 @@ class QueueDirectory:
         while any(self.cached(number) is None for number in unknown) and (pause_ms := self.read_pause_ms):
             if wait(pause_ms / 1000):
                 return False
+        return True
+
+    def refresh(self, since_ms: float, wait: Callable[[float], bool]) -> bool:
+        """Read all queues, unless another thread has begun to read them at ``since_ms`` or later.
+
+        Before, wait until the read may begin: call ``wait`` with the seconds. Return False if ``wait`` returns True.
+        """
+        while self._read_ms < since_ms and (pause_ms := self.read_pause_ms):
+            if wait(pause_ms / 1000):
+                return False
+        with self._lock:
+            self._read_since(since_ms)
         return True
 
     def renew(self, number: int, shard: int) -> QueueRef | None:

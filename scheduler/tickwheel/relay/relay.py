@@ -136,6 +136,12 @@ class InFlightWindows:
 class RelayQueueLookup(QueueLookup, Protocol):
     """Finds queues by number, also if numbers are given again."""
 
+    def refresh(self, since_ms: float, wait: Callable[[float], bool]) -> bool:
+        """Read all queues, unless they were read at ``since_ms`` or later. Before, ``wait`` until the read may begin.
+
+        Return False if the wait ended early. May raise as `lookup`.
+        """
+
     def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
         """Forget queues that lost these numbers, and ``wait`` until `lookup` may read. Return False if ended early."""
 
@@ -186,6 +192,9 @@ class Relay:
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Publish and trim until ``stopping`` is set. Raises the first error."""
+        # What a process has read while it stood by can be older than the second use of a number (`confirm`).
+        if not self._queues.refresh(monotonic_ms(), stopping.wait):
+            return
         with closing(ShardConnection(self._connect(self._shard.number), self._wake.fileno())) as connection:
             self._run(connection, stopping, on_progress)
 

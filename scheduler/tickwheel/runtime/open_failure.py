@@ -19,25 +19,30 @@ class OpenFailure:
     """The last failed attempt of one caller to open a client for all, while the others waited for a lock.
 
     Without this, the callers would repeat the attempt one after the other: each would wait for its own timeout, and for
-    those of all callers before it. A caller reads ``count`` before it waits for the lock.
+    those of all callers before it. A caller reads ``count`` before it waits for the lock. A caller that may try longer
+    than the failed attempt makes an attempt of its own.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self._tried_s = 0.0
         self._error: TickwheelError | None = None
 
-    def raise_since(self, count: int) -> None:
-        """Raise the error of the last failed attempt, if an attempt has failed since ``count`` was read."""
-        if self._error is not None and self.count != count:
+    def raise_since(self, count: int, timeout_s: float) -> None:
+        """Raise the error of the last failed attempt, if an attempt has failed since ``count`` was read, and has tried
+        for ``timeout_s`` or longer.
+        """
+        if self._error is not None and self.count != count and self._tried_s >= timeout_s:
             raise copy(self._error)
 
     @contextmanager
-    def record(self) -> Iterator[None]:
-        """Record a TickwheelError of the ``with`` block, which makes the attempt."""
+    def record(self, timeout_s: float) -> Iterator[None]:
+        """Record a TickwheelError of the ``with`` block, which makes the attempt and tries for ``timeout_s``."""
         try:
             yield
         except TickwheelError as error:
             # A copy has no traceback, which would keep the variables of the caller.
             self._error = copy(error)
+            self._tried_s = timeout_s
             self.count += 1
             raise

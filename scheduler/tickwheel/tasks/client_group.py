@@ -58,14 +58,14 @@ class ClientGroup:
 
     def client(self, timeout: Duration | None = None) -> Tickwheel:
         """Return the client for threads. Open it if this process has none, within ``timeout``."""
-        failures = self._open_failure.count
-        if not self._lock.acquire(timeout=-1 if timeout is None else call_timeout_s(timeout)):
+        failures, timeout_s = self._open_failure.count, call_timeout_s(self.timeout if timeout is None else timeout)
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout_s):
             raise still_opening_error()
         try:
             if self._client is None or self._pid != os.getpid():
-                self._open_failure.raise_since(failures)
+                self._open_failure.raise_since(failures, timeout_s)
                 self._ensured_queues.clear()
-                with self._open_failure.record():
+                with self._open_failure.record(timeout_s):
                     client = Tickwheel(**self._client_options(), open_timeout=timeout)
                     self._client, self._pid = self._set_up(client), os.getpid()
             return self._client

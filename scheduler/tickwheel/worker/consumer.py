@@ -133,6 +133,7 @@ class Consumer:
         """Take a batch from the queue that the selector chooses. If all queues are empty, wait for the first message of
         any of them. If the selector has not asked about all of them, wait for a message of the chosen queue.
         """
+        self._queues.is_after_wait = self._found_nothing
         if not (self._waits_for_all and self._queues.is_idle):
             batch = self._tickwheel._dequeue_several(self._queues, 0, self._stopping.is_set)
             if batch.messages:
@@ -149,16 +150,17 @@ class Consumer:
         for n in range(queue.iterations):
             if n:
                 messages = self._take(queue)
-            self._found_nothing = not messages
             if not messages:
+                self._found_nothing = True
                 return
             self._run_batch(messages)
+            self._found_nothing = False
             if self._stopping.is_set():
                 return
 
     def _wait(self, queue: TaskQueue) -> list[Message]:
         self._send_reports()
-        if not self._found_nothing and (messages := self._take(queue)):
+        if not (self._found_nothing and queue.long_poll) and (messages := self._take(queue)):
             return messages
         ends = time.monotonic() + as_timedelta(queue.long_poll).total_seconds()
         while not self._stopping.is_set() and (left := ends - time.monotonic()) > 0:
@@ -169,7 +171,7 @@ class Consumer:
 
     def _take(self, queue: TaskQueue, wait: timedelta | None = None) -> list[Message]:
         try:
-            limit = self._options[queue.name].limit if wait is None else 1
+            limit = 1 if wait is not None or self._found_nothing else self._options[queue.name].limit
             options = DequeueOptions.parse(limit, wait=wait, worker=self._worker)
             messages = self._tickwheel._dequeue(queue.name, options, self._stopping.is_set)
         except (QueueBlocked, QueueNotFound) as error:

@@ -190,6 +190,7 @@ def _work(
     stopping: threading.Event,
 ) -> None:
     worker = f"{socket.gethostname()[:40]}:{os.getpid()}"
+    is_replaced = threading.Event()
     completer = Completer(tickwheel, TaskLog(app, is_on=config.log_tasks))
     # Before any code of the app runs, because the code can move the app.
     schedule_runner = ScheduleRunner(
@@ -197,7 +198,8 @@ def _work(
         worker,
         lambda schedule, outcome: reports.send(OccurrenceHandled(schedule, outcome)),
         lambda error: report_namespace_loss(reports, stopping, error),
-        stopping,
+        # A process that another one replaces fires until its tasks have ended.
+        lambda: stopping.is_set() and not is_replaced.is_set(),
     )
     # An alarm is a signal, and only the main thread receives signals. A single consumer runs in the main thread. If
     # there are more, all run in other threads.
@@ -220,7 +222,7 @@ def _work(
             n * BATCHES_PER_CONSUMER,
             stopping,
             f"{worker}:{n}",
-            partial(_check_memory, config.memory_limit, stopping),
+            partial(_check_memory, config.memory_limit, stopping, is_replaced),
             partial(shared_state.mark_round, n),
         )
         for n in range(config.consumers)
@@ -274,8 +276,8 @@ def _read_line() -> bytes:
     return line
 
 
-def _check_memory(limit: int | None, stopping: threading.Event) -> None:
-    """Stop the process if it uses more than ``limit`` bytes of memory."""
+def _check_memory(limit: int | None, stopping: threading.Event, is_replaced: threading.Event) -> None:
+    """Stop the process, so that another one replaces it, if it uses more than ``limit`` bytes of memory."""
     if limit is not None and not stopping.is_set() and (used := _resident_bytes()) > limit:
         _log.info(
             "%d MiB of memory in use, and the limit is %d MiB: a new process takes over",
@@ -283,6 +285,7 @@ def _check_memory(limit: int | None, stopping: threading.Event) -> None:
             limit >> 20,
             extra=log_fields("memory limit", memory=used, limit=limit),
         )
+        is_replaced.set()
         stopping.set()
 
 

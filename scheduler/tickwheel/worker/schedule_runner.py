@@ -105,7 +105,7 @@ class ScheduleRunner:
         worker: str | None = None,
         on_outcome: Callable[[str, OccurrenceOutcome], None] = lambda name, fate: None,
         on_namespace_loss: Callable[[TickwheelError], None] = lambda error: None,
-        stopping: threading.Event | None = None,
+        is_worker_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
         # A task can move the app to another namespace. The schedules stay here.
@@ -113,7 +113,8 @@ class ScheduleRunner:
         self._worker = worker
         self._on_outcome = on_outcome
         self._on_namespace_loss = on_namespace_loss
-        self._stopping = threading.Event() if stopping is None else stopping
+        self._is_worker_stopping = is_worker_stopping
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tickwheel-schedules", daemon=True)
 
     def start(self) -> None:
@@ -127,6 +128,9 @@ class ScheduleRunner:
         if self._thread.is_alive():
             self._thread.join()
 
+    def _is_stopping(self) -> bool:
+        return self._stopping.is_set() or self._is_worker_stopping()
+
     def ensure_occurrences(self, now: datetime) -> None:
         """For each schedule, enqueue its first occurrence after ``now``, unless this occurrence exists.
 
@@ -139,7 +143,7 @@ class ScheduleRunner:
         # Occurrences on other shards still fire if the metadata shard does not answer.
         with suppress(Unavailable, NotDurable):
             self._clients.refresh_queue(self._app.schedule_queue)
-        while self.fire_due() and not self._stopping.is_set():
+        while self.fire_due() and not self._is_stopping():
             pass
         self._enqueue_occurrences([(schedule, schedule.next(now), None) for schedule in self._app.schedules.values()])
 
@@ -147,9 +151,9 @@ class ScheduleRunner:
         """Handle at most 10 due occurrences. Return how many were leased. ``wait`` limits the wait for the first."""
         queue = self._clients.ensure_queue(self._app.schedule_queue)
         options = DequeueOptions.parse(_BATCH, None, _LEASE, wait, self._worker)
-        messages = self._clients.client()._dequeue(queue.name, options, self._stopping.is_set)
+        messages = self._clients.client()._dequeue(queue.name, options, self._is_stopping)
         for n, message in enumerate(messages):
-            if self._stopping.is_set():
+            if self._is_stopping():
                 with suppress(LeaseLost):
                     queue.release_many(messages[n:])
                 break
@@ -175,7 +179,7 @@ class ScheduleRunner:
 
     def _run(self) -> None:
         ensured_at = -_ENSURE_S
-        while not self._stopping.is_set():
+        while not self._is_stopping():
             try:
                 if time.monotonic() - ensured_at > _ENSURE_S:
                     self.ensure_occurrences(datetime.now(UTC))
@@ -188,7 +192,7 @@ class ScheduleRunner:
                 self._on_namespace_loss(error)
                 return
             except Exception as error:
-                if self._stopping.is_set() and isinstance(error, Unavailable):
+                if self._is_stopping() and isinstance(error, Unavailable):
                     # The stop may have ended the call.
                     return
                 extra, trace = log_fields("schedules failed"), not isinstance(error, TickwheelError)

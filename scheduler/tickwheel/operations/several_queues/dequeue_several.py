@@ -73,7 +73,8 @@ class SeveralQueues(Generic[Q, M]):
         options_after_wait: Mapping[str, DequeueOptions] | None = None,
     ) -> None:
         """``options``, by queue, are those of its dequeues, without a wait: their ``limit`` is the size of a batch.
-        ``options_after_wait`` replace them for a dequeue that a wait for all queues has led to.
+        ``options_after_wait`` replace them for a dequeue that a wait for all queues has led to, and while the caller
+        sets `is_after_wait`.
 
         ``select`` is `QueueSelector.select_queue`. Each question of the selector is answered by a dequeue, and then
         ``observe`` is called with the queue and with the error if the queue is blocked or does not exist.
@@ -81,6 +82,7 @@ class SeveralQueues(Generic[Q, M]):
         """
         self._options = options
         self._options_after_wait = options if options_after_wait is None else options_after_wait
+        self.is_after_wait = False
         self._select = select
         self._kind = kind
         self._observe = observe
@@ -158,7 +160,8 @@ class SeveralQueues(Generic[Q, M]):
     def _take(self, backend: WaitingBackend, queue: str, wait: Wait | None) -> Plan[list[M]]:
         if wait is not None:
             wait.begin_search(queue)
-        options = (self._options if wait is None else self._options_after_wait)[queue]
+        is_after_wait = self.is_after_wait or wait is not None
+        options = (self._options_after_wait if is_after_wait else self._options)[queue]
         try:
             messages = yield from backend.dequeue(queue, options, self._kind)
         except (QueueBlocked, QueueNotFound) as error:
