@@ -1,5 +1,6 @@
 """The interface through which a driver finds a queue by the number that timers contain."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,3 +64,16 @@ class QueueLookup(Protocol):
 
         Return False if the metadata shard has lost the number: the namespace can still be recreated.
         """
+
+
+class RelayQueueLookup(QueueLookup, Protocol):
+    """Finds queues by number, also if numbers are given again."""
+
+    def refresh(self, since_ms: float, wait: Callable[[float], bool]) -> bool:
+        """Read all queues, unless they were read at ``since_ms`` or later. Before, ``wait`` until the read may begin.
+
+        Return False if the wait ended early. May raise as `lookup`.
+        """
+
+    def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
+        """Forget queues that lost these numbers, and ``wait`` until `lookup` may read. Return False if ended early."""

@@ -9,11 +9,11 @@ lost, because the outbox is trimmed only up to the first window with a transitio
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from redis import Redis
 
@@ -21,7 +21,7 @@ from tickwheel.driver.batch_size import AdaptiveBatchSize
 from tickwheel.driver.commands import Command, ReadStream, WaitForReplicas
 from tickwheel.driver.corrupt_entries import CorruptEntries
 from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.queue_lookup import QueueLookup
+from tickwheel.driver.queue_lookup import RelayQueueLookup
 from tickwheel.driver.shard_connection import ShardConnection
 from tickwheel.driver.stats import WheelStats
 from tickwheel.errors import NotDurable, TickwheelError
@@ -133,19 +133,6 @@ class InFlightWindows:
         return next((window.error for window in self._windows if window.error is not None), None)
 
 
-class RelayQueueLookup(QueueLookup, Protocol):
-    """Finds queues by number, also if numbers are given again."""
-
-    def refresh(self, since_ms: float, wait: Callable[[float], bool]) -> bool:
-        """Read all queues, unless they were read at ``since_ms`` or later. Before, ``wait`` until the read may begin.
-
-        Return False if the wait ended early. May raise as `lookup`.
-        """
-
-    def confirm(self, numbers: Collection[int], wait: Callable[[float], bool]) -> bool:
-        """Forget queues that lost these numbers, and ``wait`` until `lookup` may read. Return False if ended early."""
-
-
 class Relay:
     """The relay of one shard, with one fence."""
 
@@ -192,7 +179,7 @@ class Relay:
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
         """Publish and trim until ``stopping`` is set. Raises the first error."""
-        # What a process has read while it stood by can be older than the second use of a number (`confirm`).
+        # What a standby has read can be older than the second use of a number (`confirm`).
         if not self._queues.refresh(monotonic_ms(), stopping.wait):
             return
         with closing(ShardConnection(self._connect(self._shard.number), self._wake.fileno())) as connection:
