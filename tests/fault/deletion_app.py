@@ -18,6 +18,11 @@ def wait_for(path: str) -> None:
 
 
 @app.task(queue="batch")
+def succeed() -> None:
+    pass
+
+
+@app.task(queue="batch")
 def wait_until_lost() -> None:
     record("began")
     while not current().is_lost():

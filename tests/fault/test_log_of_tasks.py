@@ -169,6 +169,8 @@ def test_the_json_line_of_a_lost_lease_has_the_duration_and_no_success(deploymen
 
 
 def test_messages_of_a_batch_that_a_stop_releases_are_logged_as_released(deployment: WorkerDeployment) -> None:
+    # After a short task, a worker takes more than one message.
+    deployment.send(worker_app.double, 0)
     deployment.send(worker_app.wait_for_stop)
     left = deployment.send(worker_app.double, 1)
     with deployment.worker() as worker:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.deletion_app import app, wait_for, wait_until_lost
+from tests.fault.deletion_app import app, succeed, wait_for, wait_until_lost
 from tests.fault.faulty_server import FaultyServer
 from tests.fault.worker_processes import Worker, supervisor_config
 from tests.integration.service_thread import ServiceThread
@@ -98,6 +98,9 @@ def test_a_task_of_a_recreated_queue_is_completed_together_with_a_task_of_the_de
 def test_a_worker_loses_the_leases_of_a_deleted_queue_and_does_not_start_its_messages(
     url: str, tickwheel: Tickwheel, tmp_path: Path, deleted: str
 ) -> None:
+    # After short tasks, a worker takes more than one message: here one, then two, then the three others.
+    for _ in range(3):
+        send(tickwheel, succeed)
     first, *_ = [send(tickwheel, wait_until_lost) for _ in range(3)]
     with run_worker(url, tickwheel, tmp_path, "--queue", "batch") as worker:
         worker.wait_until_recorded("began")
