@@ -33,7 +33,11 @@ def worker_url(deployment: Shop, request: pytest.FixtureRequest) -> Iterator[str
 def test_a_call_that_may_run_once_runs_although_the_worker_that_had_taken_it_was_killed(
     deployment: Shop, worker_url: str
 ) -> None:
-    route("shop.once", "tickwheel")
+    for task in ("shop.once", "shop.note"):
+        route(task, "tickwheel")
+    # After these short calls, the worker takes more than one call: here one, then two, then the four others.
+    for _ in range(3):
+        shop.note.apply_async(("short",), queue=QUEUE, priority=0)
     # The least urgent priority, so that the other call is the first of the batch.
     waiting = [shop.once.apply_async((), queue=QUEUE, priority=9) for _ in range(3)]
     begun = shop.once.apply_async((), {"waits": True}, queue=QUEUE, priority=0)
