@@ -1,4 +1,4 @@
-"""An event process in which each read of a missing queue waits while the file that READING names exists.
+"""An event process in which each search of a queue waits while the file that READING names exists.
 
 It stands for a metadata shard that answers late, although it answers the calls of the election.
 """
@@ -13,16 +13,16 @@ from tickwheel.event_process.queue_directory import QueueDirectory
 
 READING = Path(os.environ["READING"])
 _WITHIN_S = 120.0
-_lookup = QueueDirectory.lookup
+_find = QueueDirectory.find
 
 
-def lookup(queues: QueueDirectory, number: int) -> QueueRef | None:
+def find(queues: QueueDirectory, number: int) -> QueueRef | None:
     if READING.exists():
         print("reading", flush=True)
         eventually(lambda: not READING.exists(), "the metadata shard answers", _WITHIN_S)
-    return _lookup(queues, number)
+    return _find(queues, number)
 
 
 if __name__ == "__main__":
-    setattr(QueueDirectory, "lookup", lookup)  # noqa: B010
+    setattr(QueueDirectory, "find", find)  # noqa: B010
     main()
