@@ -53,7 +53,7 @@ def complete_task(context: typer.Context, incomplete: str) -> list[str]:
     target, spec = _target(context), context.params.get("app")
     of_app = None if spec is None else _load(target, spec)
     tasks = [] if of_app is None else list(of_app.app.tasks)
-    routed = _read(target if of_app is None else of_app, list_routed_tasks)
+    routed = _read(target if of_app is None else of_app, lambda tickwheel: [*list_routed_tasks(tickwheel)])
     return _matching({*routed, *tasks}, incomplete)
 
 

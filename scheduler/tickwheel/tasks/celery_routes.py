@@ -46,11 +46,15 @@ class Route:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 <= self.share <= 1:
             raise InvalidArgument(f"share must be a number from 0 to 1, not {validation.preview(self.share)}")
 
+    @property
+    def moved_share(self) -> float:
+        """The share of the calls that goes to Tickwheel."""
+        return self.share if self.to == TICKWHEEL else 1 - self.share
+
     def target(self, id_: str) -> str:
         """Return the system to which the call with this id goes."""
-        moved = self.share if self.to == TICKWHEEL else 1 - self.share
         position = int.from_bytes(blake2b(id_.encode(), digest_size=6).digest()) / 2**48
-        return TICKWHEEL if position < moved else CELERY
+        return TICKWHEEL if position < self.moved_share else CELERY
 
 
 DEFAULT_ROUTE: Final = Route(CELERY)
@@ -67,29 +71,25 @@ def task_name(task: object) -> str:
     return validation.text("task (a task's name)", task, maximum, minimum=1, nul=False).decode()
 
 
-def list_routed_tasks(tickwheel: Tickwheel) -> list[str]:
-    """Return the names of the tasks that have a route, even if the route is damaged."""
-    return [name.removeprefix(_PREFIX) for name in tickwheel.settings() if name.startswith(_PREFIX)]
+def list_routed_tasks(tickwheel: Tickwheel) -> dict[str, Route | None]:
+    """Return the routes by task name. A damaged route is None."""
+    routes: dict[str, Route | None] = {}
+    for name, text in _stored_routes(tickwheel):
+        route = None
+        with suppress(DataLoss):
+            route = _parse(name, text)
+        routes[name.removeprefix(_PREFIX)] = route
+    return routes
 
 
 def list_routes(tickwheel: Tickwheel) -> dict[str, Route]:
-    """Return the routes by task name. Tasks without a route are left out."""
-    settings = tickwheel.settings()
-    return {
-        name.removeprefix(_PREFIX): _parse(name, text) for name, text in settings.items() if name.startswith(_PREFIX)
-    }
+    """Return the routes by task name. Tasks without a route are left out. Raises DataLoss for a damaged route."""
+    return {name.removeprefix(_PREFIX): _parse(name, text) for name, text in _stored_routes(tickwheel)}
 
 
-def list_moved_tasks(tickwheel: Tickwheel) -> list[str]:
-    """Return the names of the tasks of which some calls go to Tickwheel. Damaged routes are left out."""
-    moved = []
-    for name, text in tickwheel.settings().items():
-        if name.startswith(_PREFIX):
-            with suppress(DataLoss):
-                route = _parse(name, text)
-                if (route.share if route.to == TICKWHEEL else 1 - route.share) > 0:
-                    moved.append(name.removeprefix(_PREFIX))
-    return moved
+def _stored_routes(tickwheel: Tickwheel) -> list[tuple[str, str]]:
+    """Return the settings that are routes."""
+    return [(name, text) for name, text in tickwheel.settings().items() if name.startswith(_PREFIX)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,15 @@ def test_doctor_changes_nothing_in_a_damaged_namespace(run: Run, keys: Keys) -> 
     assert keys.server.hgetall(keys("namespace")) == before
 
 
+@pytest.mark.parametrize("target", ["celery", "tickwheel"])
+def test_a_damaged_setting_of_another_name_does_not_keep_a_route_from_being_set(
+    run: Run, keys: Keys, target: str
+) -> None:
+    keys.server.hset(keys("settings"), "other", b"\xff")
+    run("route", "set", "mail.send", "--to", target)
+    assert keys.server.hget(keys("settings"), "route:mail.send")
+
+
 def test_a_damaged_route_is_not_an_error_of_the_command_line(run: Run, keys: Keys) -> None:
     keys.server.hset(keys("settings"), "route:mail.send", "{")
     assert "replace it with `tickwheel route set`, or remove it" in run("route", "list", code=1).stderr

@@ -75,19 +75,20 @@ def set_(
     With --app, the route is set on the server and in the namespace of the app, unless an option names another one.
     Without --app, the command cannot know the names of Celery's tasks, and warns if no task of this name had a route.
     """
-    from tickwheel.tasks.celery_routes import Route, list_moved_tasks, list_routed_tasks, write
+    from tickwheel.tasks.celery_routes import Route, list_routed_tasks, write
 
     route = Route(to, share)
     of_app = None if app is None else load_app_target(target, app)
     stays = None if of_app is None else _check_task(of_app, str(app), task)
     with (of_app or target).open() as tickwheel:
-        known = [task]
-        if app is None:
-            # A damaged setting of another name must not keep the user from setting this route.
-            with suppress(DataLoss):
-                known = list_routed_tasks(tickwheel)
+        routes: dict[str, Route | None] = {task: None}
+        # A damaged setting of another name must not keep the user from setting this route.
+        with suppress(DataLoss):
+            routes = list_routed_tasks(tickwheel)
+        known = [*routes] if app is None else [task]
+        moved = {name for name, other in routes.items() if other is not None and other.moved_share > 0}
         # The first route to Tickwheel has the warning. The others of a script would only repeat it.
-        is_first = route.to == "tickwheel" and not set(list_moved_tasks(tickwheel)) - {task}
+        is_first = route.to == "tickwheel" and not moved - {task}
         write(tickwheel, task, route)
         has_no_effect = stays is not None and (route.to == "tickwheel" or route.share < 1)
         effect = "the route is stored, and has no effect for this task" if has_no_effect else _describe(to, share)
