@@ -34,7 +34,8 @@ FIRE_BATCH: Final = 200
 # Delay of a batch after an error of its script. After an outdated configuration, this applies only if the batch has
 # failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
-# Maximum number of batches of unknown queues in one duty. They need no call, so they do not count as calls.
+# Maximum number of batches of unknown queues in one duty. Few of them need a call (`FINDS_IN_VAIN`), so they do not
+# count as calls.
 UNKNOWN_BATCHES: Final = 20
 # Delay of rejected timers, and the maximum number of them in memory. Further ones stay in Redis until the next
 # take-over of the shard: in memory, they would count towards the limits at which the driver stops reading slots.

@@ -1,9 +1,9 @@
 """Queue numbers of one shard's timers that the metadata shard may not have, and the limit of reads of this shard.
 
 A user of Redis who may write to the inbox can add timers with all 65,535 numbers. Without the limit, each of these
-numbers would make the driver read the configurations of all queues, again and again. A queue that a
-client of an older version has created needs such a read, too. Its timers wait until the read may begin
-(`QueueLookup.read_pause_ms`), while those of other queues fire.
+numbers would make the driver read the configurations of all queues, again and again. A queue that a client of an older
+version has created needs such a read, too. Its timers wait until the read may begin (`QueueLookup.read_pause_ms`),
+while those of other queues fire.
 
 If a read does not find a number, the due timers with this number are *left out*: they leave the memory, and stay in
 Redis. The metadata shard may have lost data in a failover, and the messages of these timers may still exist. When the

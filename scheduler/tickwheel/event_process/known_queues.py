@@ -90,20 +90,15 @@ class KnownQueues:
             return
         # A placeholder has the uid of its queue. A placeholder itself has only one name.
         for name in dict.fromkeys((known.name, placeholder_name(number, known.config.uid))):
-            config = yield from read_row(self._context, name)
-            if config is not None and config.number == number:
-                self._add(name, config)
+            if (yield from self._read(name, number)):
                 return
         self._forget(number)
 
     def find(self, number: int) -> Plan[None]:
         """Read the row of a queue that is not known, if the metadata shard stores the name of the number."""
         name = yield from fetch_name(self._context, number)
-        if name is None:
-            return
-        config = yield from read_row(self._context, name)
-        if config is not None and config.number == number:
-            self._add(name, config)
+        if name is not None:
+            yield from self._read(name, number)
 
     def confirm(self, numbers: Iterable[int]) -> Plan[None]:
         """Forget the queues of these numbers whose names have other numbers now, or none."""
@@ -115,10 +110,15 @@ class KnownQueues:
             if stored != number:
                 self._forget(number)
 
-    def _add(self, name: str, config: QueueConfig) -> None:
-        self._by_number[config.number] = self._queue(name, config)
+    def _read(self, name: str, number: int) -> Plan[bool]:
+        """Read the row of this name. Return False if it has another number, or none."""
+        config = yield from read_row(self._context, name)
+        if config is None or config.number != number:
+            return False
+        self._by_number[number] = self._queue(name, config)
         self._with_sinks = None
-        self.highest_number = max(self.highest_number, config.number)
+        self.highest_number = max(self.highest_number, number)
+        return True
 
     def _forget(self, number: int) -> None:
         del self._by_number[number]
