@@ -58,11 +58,12 @@ class ClientGroup:
 
     def client(self, timeout: Duration | None = None) -> Tickwheel:
         """Return the client for threads. Open it if this process has none, within ``timeout``."""
-        failures, timeout_s = self._open_failure.count, call_timeout_s(self.timeout if timeout is None else timeout)
-        if not self._lock.acquire(timeout=-1 if timeout is None else timeout_s):
+        failures = self._open_failure.count
+        if not self._lock.acquire(timeout=-1 if timeout is None else call_timeout_s(timeout)):
             raise still_opening_error()
         try:
             if self._client is None or self._pid != os.getpid():
+                timeout_s = call_timeout_s(self.timeout if timeout is None else timeout)
                 self._open_failure.raise_since(failures, timeout_s)
                 self._ensured_queues.clear()
                 with self._open_failure.record(timeout_s):
