@@ -169,6 +169,14 @@ def test_a_command_that_has_done_its_work_does_not_fail_if_a_shard_cannot_be_che
 
 
 @pytest.fixture
+def alarm(cli_client: Tickwheel) -> Iterator[DriverAlarm]:
+    """The alarm of a worker, which a test starts."""
+    alarm = DriverAlarm(cli_client)
+    yield alarm
+    alarm.stop()
+
+
+@pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_alarm, "CHECK_S", 0.02)
     monkeypatch.setattr(driver_alarm, "WARN_S", 0.2)
@@ -179,6 +187,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("election", [None, "lease"])
 @pytest.mark.usefixtures("short_pauses")
 def test_a_worker_warns_again_and_again_while_nobody_drives(
+    alarm: DriverAlarm,
     cli_client: Tickwheel,
     tickwheel_server: PrivateServer,
     server: Any,
@@ -186,24 +195,21 @@ def test_a_worker_warns_again_and_again_while_nobody_drives(
     caplog: pytest.LogCaptureFixture,
     election: str | None,
 ) -> None:
-    alarm = DriverAlarm(cli_client)
     alarm.start()
-    try:
-        eventually(lambda: len(warnings(caplog)) >= 3, "the worker warns")
-        queue = cli_client.queue("jobs")
-        with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", election) as process:
-            queue.enqueue(delay=timedelta(milliseconds=10))
-            assert queue.dequeue(wait=timedelta(seconds=20))
-            # The signs of a driver change, so the namespace counts as driven for QUIET_MS.
-            caplog.clear()
-            process.kill()
-            assert warnings(caplog) == []
-        eventually(lambda: warnings(caplog), "the worker warns after the process was killed", 60)
-    finally:
-        alarm.stop()
+    eventually(lambda: len(warnings(caplog)) >= 3, "the worker warns")
+    queue = cli_client.queue("jobs")
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", election) as process:
+        queue.enqueue(delay=timedelta(milliseconds=10))
+        assert queue.dequeue(wait=timedelta(seconds=20))
+        # The signs of a driver change, so the namespace counts as driven for QUIET_MS.
+        caplog.clear()
+        process.kill()
+        assert warnings(caplog) == []
+    eventually(lambda: warnings(caplog), "the worker warns after the process was killed", 60)
 
 
 def test_a_worker_warns_at_its_start_if_the_last_event_process_of_an_election_by_lease_was_killed(
+    alarm: DriverAlarm,
     cli_client: Tickwheel,
     tickwheel_server: PrivateServer,
     server: Any,
@@ -218,16 +224,13 @@ def test_a_worker_warns_at_its_start_if_the_last_event_process_of_an_election_by
     wait_until_nobody_listens(server, namespace)
     # An entry that stays in the inbox would be another sign that nobody drives.
     assert not server.xlen(shard_key(namespace, 0, "inbox"))
-    alarm = DriverAlarm(cli_client)
     alarm.start()
-    try:
-        eventually(lambda: warnings(caplog), "the worker warns")
-    finally:
-        alarm.stop()
+    eventually(lambda: warnings(caplog), "the worker warns")
 
 
 @pytest.mark.usefixtures("short_pauses")
 def test_a_running_worker_warns_if_the_last_event_process_was_killed_after_it_had_filed_all_timers(
+    alarm: DriverAlarm,
     cli_client: Tickwheel,
     tickwheel_server: PrivateServer,
     server: Any,
@@ -239,17 +242,13 @@ def test_a_running_worker_warns_if_the_last_event_process_was_killed_after_it_ha
     # So that the inbox alone can never be the reason of a warning.
     monkeypatch.setattr(driver_watch, "QUIET_MS", 3_600_000)
     inbox = shard_key(cli_client._context.namespace, 0, "inbox")
-    alarm = DriverAlarm(cli_client)
-    try:
-        with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", "lease") as process:
-            alarm.start()
-            cli_client.queue("jobs").enqueue(delay=timedelta(hours=1))
-            eventually(lambda: not server.xlen(inbox), "the timer is filed")
-            process.kill()
-        eventually(lambda: len(warnings(caplog)) >= 2, "the worker warns again and again")
-        assert not server.xlen(inbox)
-    finally:
-        alarm.stop()
+    with driven(cli_client, tickwheel_server.url, server, tmp_path / "log", "lease") as process:
+        alarm.start()
+        cli_client.queue("jobs").enqueue(delay=timedelta(hours=1))
+        eventually(lambda: not server.xlen(inbox), "the timer is filed")
+        process.kill()
+    eventually(lambda: len(warnings(caplog)) >= 2, "the worker warns again and again")
+    assert not server.xlen(inbox)
 
 
 def test_a_worker_that_ends_before_it_has_started_does_not_begin_to_check(cli_client: Tickwheel) -> None:
