@@ -47,14 +47,14 @@ class Route:
             raise InvalidArgument(f"share must be a number from 0 to 1, not {validation.preview(self.share)}")
 
     @property
-    def moved_share(self) -> float:
+    def _moved_share(self) -> float:
         """The share of the calls that goes to Tickwheel."""
         return self.share if self.to == TICKWHEEL else 1 - self.share
 
     def target(self, id_: str) -> str:
         """Return the system to which the call with this id goes."""
         position = int.from_bytes(blake2b(id_.encode(), digest_size=6).digest()) / 2**48
-        return TICKWHEEL if position < self.moved_share else CELERY
+        return TICKWHEEL if position < self._moved_share else CELERY
 
 
 DEFAULT_ROUTE: Final = Route(CELERY)

@@ -86,7 +86,7 @@ def set_(
         with suppress(DataLoss):
             routes = list_routed_tasks(tickwheel)
         known = [*routes] if app is None else [task]
-        moved = {name for name, other in routes.items() if other is not None and other.moved_share > 0}
+        moved = {name for name, other in routes.items() if other is not None and other._moved_share > 0}
         # The first route to Tickwheel has the warning. The others of a script would only repeat it.
         is_first = route.to == "tickwheel" and not moved - {task}
         write(tickwheel, task, route)
