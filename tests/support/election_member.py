@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
 
 from tests.support.wait_until import eventually
 from tickwheel.election.shard_state import ZooKeeperLeadership
@@ -94,6 +95,19 @@ def settle(members: Sequence[Member], shards: int, within: float = 10.0) -> None
 def candidates(client: KazooClient, path: str, shards: int) -> dict[int, list[str]]:
     """Return the candidate nodes of each shard."""
     return {shard: client.get_children(f"{path}/shards/{shard}") for shard in range(shards)}
+
+
+def delete_nodes(client: KazooClient, path: str) -> None:
+    """Delete a node and its descendants, also while members of an election create nodes below it."""
+
+    def is_deleted() -> bool:
+        try:
+            client.delete(path, recursive=True)
+        except NotEmptyError:
+            return False
+        return True
+
+    eventually(is_deleted, f"{path} is deleted")
 
 
 def expire(client: KazooClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from tests.support.election_member import Member, candidates, expire, settle
+from tests.support.election_member import Member, candidates, delete_nodes, expire, settle
 from tests.support.wait_until import eventually
 from tickwheel.election import zookeeper as zookeeper_election
 from tickwheel.election.zookeeper_session import ZooKeeperSession
@@ -187,7 +187,7 @@ def test_leaders_continue_without_the_nodes_of_the_election_and_the_log_names_th
     with Member(url, NAMESPACE, 4) as member:
         settle([member], 4)
         before = member.epochs()
-        watcher.delete(url.path, recursive=True)
+        delete_nodes(watcher, url.path)
         eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "the log names the remedy")
         assert member.epochs() == before
         assert watcher.exists(url.path) is None
@@ -199,7 +199,7 @@ def test_a_member_does_not_adopt_nodes_that_another_process_created_since_it_ent
     with Member(url, NAMESPACE, 4) as member:
         settle([member], 4)
         before = member.epochs()
-        watcher.delete(url.path, recursive=True)
+        delete_nodes(watcher, url.path)
         with Member(url, NAMESPACE, 4) as stranger:
             settle([stranger], 4)
             eventually(lambda: "tickwheel shards reset-epoch" in caplog.text, "the log names the remedy")

@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.support.election_member import Member, open_session, settle
+from tests.support.election_member import Member, delete_nodes, open_session, settle
 from tests.support.wait_until import eventually
 from tickwheel.election import membership
 from tickwheel.election.assignment import Assignment, assign, pack
@@ -99,7 +99,7 @@ def test_a_member_whose_nodes_are_gone_does_not_create_them_again(url: ZooKeeper
     with open_session(url) as ensemble:
         nodes = root(ensemble, url)
         nodes.ensure_created()
-        watcher.delete(nodes.path, recursive=True)
+        delete_nodes(watcher, nodes.path)
         with pytest.raises(NoNodeError):
             nodes.ensure_created()
         assert watcher.exists(nodes.path) is None
@@ -112,7 +112,7 @@ def test_a_member_does_not_enter_by_nodes_that_were_created_since_it_entered(
         nodes = root(ensemble, url)
         nodes.ensure_created()
         nodes.ensure_created()
-        watcher.delete(nodes.path, recursive=True)
+        delete_nodes(watcher, nodes.path)
         root(of_another, url).ensure_created()
         with pytest.raises(NoNodeError):
             nodes.ensure_created()
