@@ -1,5 +1,6 @@
 """The queues that the watch of a process of last resort reads after changes, and what it does after errors."""
 
+import logging
 from threading import Event
 from typing import Any
 
@@ -86,12 +87,22 @@ def test_errors_do_not_end_the_watch_of_obstacles(monkeypatch: pytest.MonkeyPatc
     watch.close()
 
 
-def test_an_obstacle_is_found_although_the_user_may_no_longer_subscribe() -> None:
+@pytest.mark.parametrize(
+    ("obstacle", "level"),
+    [
+        (Obstacle("the user lacks a right"), logging.INFO),
+        (Obstacle("queue 'mail' delivers to a sink", "mail"), logging.WARNING),
+    ],
+)
+def test_an_obstacle_is_found_and_logged_although_the_user_may_no_longer_subscribe(
+    obstacle: Obstacle, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, obstacle_watch._log.name)
     has_obstacle = Event()
     watch = ObstacleWatch(
         NoServer([NoPermissionError("NOPERM no channel")]),  # type: ignore[arg-type]
         "tw",
-        find=lambda: Obstacle("the user lacks a right"),
+        find=lambda: obstacle,
         find_sink=lambda _: None,
         is_driving=lambda: True,
         on_obstacle=has_obstacle.set,
@@ -99,6 +110,8 @@ def test_an_obstacle_is_found_although_the_user_may_no_longer_subscribe() -> Non
     watch.start()
     assert has_obstacle.wait(20)
     watch.close()
+    [record] = [record for record in caplog.records if "stops driving" in record.message]
+    assert (record.levelno, record.message) == (level, f"this process stops driving: {obstacle.text}")
 
 
 class QuickBackoff:

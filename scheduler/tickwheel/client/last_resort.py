@@ -250,7 +250,7 @@ class LastResort:
             self._obstacle_pauses.reset()
         if obstacle and obstacle != self._logged:
             _log.log(
-                logging.WARNING if self._options.is_demanded else logging.INFO,
+                logging.WARNING if self._options.is_demanded or obstacle.queue is not None else logging.INFO,
                 "this program does not drive namespace %s: %s",
                 *(self._settings.namespace, obstacle.text),
                 extra=log_fields("does not drive", reason=obstacle.text),

@@ -119,7 +119,9 @@ class ObstacleWatch:
             # If the user lost the right to subscribe, only the check finds the reason.
             obstacle = self._attempt(lambda: self._watch_connection(backoff)) or self._attempt(self._find)
             if obstacle:
-                _log.info("this process stops driving: %s", obstacle.text)
+                # After a queue got a sink, perhaps no program drives.
+                level = logging.WARNING if obstacle.queue is not None else logging.INFO
+                _log.log(level, "this process stops driving: %s", obstacle.text)
                 self._on_obstacle()
                 return
             if not self._is_stopping:

@@ -183,6 +183,13 @@ def test_a_payload_comes_from_standard_input_byte_for_byte(run: Run, cli_client:
     assert message.payload == b"\x00\xff\n"
 
 
+def test_the_creation_of_a_queue_with_a_sink_names_the_processes_that_the_sink_needs(run: Run) -> None:
+    warning = "warning: mail: only processes with Kafka brokers deliver to a sink"
+    assert warning in run("queue", "create", "mail", "--sink", "kafka://mail").stderr
+    assert "warning" not in run("queue", "create", "mail", "--max-attempts", 3, "--update").stderr
+    assert "warning" not in run("queue", "create", "mail", "--sink", "", "--update").stderr
+
+
 def test_a_queue_is_created_listed_described_blocked_and_unblocked(run: Run) -> None:
     shown = document(
         run("queue", "create", "encode", *ENCODE, "--lease", "2m", "--indexed", "gpu", "--max-attempts", 3, "--json")

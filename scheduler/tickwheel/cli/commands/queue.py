@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,6 +26,11 @@ from tickwheel.operations.removal.purge import check_states
 from tickwheel.runtime.text_escape import escape_unprintable
 
 commands = CommandGroup(no_args_is_help=True, help="Create, list, show, block, unblock, purge and delete queues.")
+
+_SINK_ADVICE: Final = (
+    "only processes with Kafka brokers deliver to a sink, and workers and services without brokers stop driving the"
+    " whole namespace. Run `tickwheel events --kafka BROKERS`, or start the workers with --kafka BROKERS"
+)
 
 
 def _duration(flag: str, text: str) -> Any:
@@ -112,6 +117,8 @@ def create(
     configs = {str(queue): config} if of_app is None else _declared_configs(of_app, str(app))
     with (of_app or target).open(shards=shards) as tickwheel:
         created = [_create(tickwheel, name, wanted, update=update) for name, wanted in configs.items()]
+        if sinks := [name for name, wanted in configs.items() if wanted.get("sink")]:
+            print_status(f"warning: {', '.join(sinks)}: {_SINK_ADVICE}")
         if app is None:
             _show(target, created[0])
         elif target.json:
