@@ -290,6 +290,20 @@ def test_an_event_process_sends_only_to_the_topics_that_its_operator_permits(
         completed(refused, 1)
 
 
+def test_messages_for_missing_topics_hold_few_places(tw: Tickwheel, kafka: Kafka, topic: str, driving: Driving) -> None:
+    missing = [tw.create_queue(f"missing-{n}", sink=f"kafka://{topic}-missing-{n}") for n in range(3)]
+    for queue in missing:
+        queue.enqueue_many(NewMessage(id=f"m{n}") for n in range(1_000))
+    good = tw.create_queue("good", sink=f"kafka://{topic}")
+    with driving() as process:
+        eventually(lambda: [queue.counts()["running"] for queue in missing] == [1, 1, 1], "one of each is in flight")
+        good.enqueue_many(NewMessage(id=f"m{n}") for n in range(2_000))
+        # The messages of the missing topics are in flight meanwhile: they fail 30 s after they were sent.
+        completed(good, 2_000)
+        assert process.health()[0].sink_in_flight == len(missing)
+    assert len(read_topic(kafka, topic)) == 2_000
+
+
 @pytest.mark.parametrize(
     "stored", ["kafka://a\0b", "kafka://\ud800", "amqp://x", "kafka://", f"kafka://{events.TOPIC}"]
 )

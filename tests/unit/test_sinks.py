@@ -15,6 +15,8 @@ from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 
 pytestmark = pytest.mark.unit
 
+URL = "kafka://orders"
+
 
 def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> SinkMessage:
     """Return a leased message of incarnation 2^32 + 7, due at 1 s."""
@@ -128,7 +130,7 @@ def test_a_message_is_sent_again_if_another_shard_closes_the_producer_while_the_
 def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:
     woken: list[bool] = []
     in_flight, sink, one = InFlightMessages(lambda: woken.append(True)), LimitedSink(2), message()
-    in_flight.add(sink, [one], 30_000, 0)
+    in_flight.add(URL, sink, [one], 30_000, 0)
     in_flight.send()
     sink.callbacks[0](DeliveryStatus.UNKNOWN, "")
     in_flight.drain_answers()
@@ -143,7 +145,7 @@ def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_
 
 def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
     in_flight = InFlightMessages(lambda: None)
-    in_flight.add(LimitedSink(1), [message("a"), message("b")], 30_000, 0)
+    in_flight.add(URL, LimitedSink(1), [message("a"), message("b")], 30_000, 0)
     in_flight.send()
     assert (len(in_flight.unsent), in_flight.capacity) == (1, 0)
 
@@ -151,10 +153,10 @@ def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
 def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
     in_flight, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
     one, another = message("a", body=half), message("b", body=half)
-    in_flight.add(LimitedSink(9), [one], 30_000, 0)
+    in_flight.add(URL, LimitedSink(9), [one], 30_000, 0)
     in_flight.send()
     assert in_flight.capacity == MESSAGES - 1
-    in_flight.add(LimitedSink(9), [another], 30_000, 0)
+    in_flight.add(URL, LimitedSink(9), [another], 30_000, 0)
     in_flight.send()
     assert in_flight.capacity == 0
     in_flight.on_settled([one])
@@ -165,7 +167,7 @@ def test_settled_messages_make_room_for_as_many_others() -> None:
     in_flight, sink = InFlightMessages(lambda: None), LimitedSink(9)
     for _ in range(3):
         large = message(body=bytes(BYTES))
-        in_flight.add(sink, [large], 30_000, 0)
+        in_flight.add(URL, sink, [large], 30_000, 0)
         in_flight.send()
         assert in_flight.capacity == 0
         in_flight.on_settled([large])
@@ -176,7 +178,7 @@ def test_settled_messages_make_room_for_as_many_others() -> None:
 
 def test_leases_are_extended_after_a_third_of_their_time() -> None:
     in_flight = InFlightMessages(lambda: None)
-    in_flight.add(LimitedSink(9), [message("a"), message("b")], 30_000, now=100)
+    in_flight.add(URL, LimitedSink(9), [message("a"), message("b")], 30_000, now=100)
     assert in_flight.next_extension() == 10_100
     [batch] = in_flight.to_extend(10_100)
     batch.on_extended(10_100)

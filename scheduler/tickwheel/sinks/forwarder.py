@@ -13,7 +13,7 @@ from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 from threading import Event
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from redis import Redis
 
@@ -66,6 +66,12 @@ class SinkQueueLookup(Protocol):
         """
 
 
+class _SinkQueue(NamedTuple):
+    config: QueueConfig
+    url: str
+    sink: Sink
+
+
 class SinkForwarder:
     """Serves the sinks of one shard under one fence."""
 
@@ -92,7 +98,7 @@ class SinkForwarder:
         self._stats = stats
         self._wake = WakePipe()
         self._in_flight = InFlightMessages(self._wake.set)
-        self._queues: dict[str, tuple[QueueConfig, Sink]] = {}
+        self._queues: dict[str, _SinkQueue] = {}
         # Queues that may have due messages, in the order in which the next calls dequeue them.
         self._ready: dict[str, None] = {}
         self._last_dequeued: str | None = None
@@ -130,11 +136,12 @@ class SinkForwarder:
         """Reload the queues with a sink, as stored at ``since_ms`` or later."""
         configs = self._queue_lookup.queues_with_sinks(since_ms)
         self._queues = {
-            queue: (config, sink)
+            queue: _SinkQueue(config, config.sink, sink)
             for queue, config in configs.items()
             if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
         }
         self._subscribe(listener)
+        self._in_flight.sinks.forget_others([queue.url for queue in self._queues.values()])
         # Begin with the queue after the last one that was dequeued: if the dequeue of a queue always fails, and so ends
         # every run, the other queues have their turns.
         queues = list(self._queues)
@@ -162,13 +169,13 @@ class SinkForwarder:
     def _dequeue_next(self) -> bool:
         """Lease messages of the next queue, and send them. Return whether to call again without waiting."""
         capacity = min(self._in_flight.capacity, CALL_MESSAGES)
-        if not self._ready or capacity < MIN_BATCH:
+        if capacity < MIN_BATCH or (queue := self._take_next_queue(capacity)) is None:
             return False
-        self._last_dequeued = queue = next(iter(self._ready))
-        del self._ready[queue]
-        config, sink = self._queues[queue]
+        self._last_dequeued = queue
+        config, url, sink = self._queues[queue]
+        capacity = self._in_flight.sinks.limit(url, capacity)
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()
-        options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=config.sink)
+        options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=url)
         dequeue = Dequeue(self._context, queue, options)
         try:
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
@@ -180,11 +187,24 @@ class SinkForwarder:
             self._outdated_ms = monotonic_ms()
             return True
         if messages:
-            self._in_flight.add(sink, messages, config.lease_ms, began)
+            self._in_flight.add(url, sink, messages, config.lease_ms, began)
             self._in_flight.send()
         if has_more or len(messages) == capacity:
             self._ready[queue] = None
         return True
+
+    def _take_next_queue(self, capacity: int) -> str | None:
+        """Return the next queue whose sink may get messages now; None if there is none."""
+        sinks = self._in_flight.sinks
+        self._ready |= dict.fromkeys(sinks.take_ready())
+        while self._ready:
+            queue = next(iter(self._ready))
+            del self._ready[queue]
+            url = self._queues[queue].url
+            if sinks.limit(url, capacity):
+                return queue
+            sinks.wait(url, queue)
+        return None
 
     def _settle(self) -> None:
         """Settle the messages that the brokers have answered."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tickwheel.sinks.confirmed_sinks import ConfirmedSinks
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, Sink, SinkMessage
 
 # Limits of the messages that are leased for the sinks of a shard. They bound the memory, and the number of messages
@@ -17,9 +18,10 @@ _EXTENSIONS: Final = 3
 class LeaseBatch:
     """Messages that one dequeue has leased."""
 
-    __slots__ = ("extend_at", "lease_ms", "messages", "sink")
+    __slots__ = ("extend_at", "lease_ms", "messages", "sink", "url")
 
-    def __init__(self, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
+    def __init__(self, url: str, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
+        self.url = url
         self.sink = sink
         self.lease_ms = lease_ms
         self.messages = set(messages)
@@ -40,6 +42,7 @@ class InFlightMessages:
         self._batches: dict[LeaseBatch, None] = {}
         self._answers: deque[tuple[SinkMessage, DeliveryStatus, str]] = deque()
         self._size = 0
+        self.sinks = ConfirmedSinks()
         # Messages that the broker has answered and that are not settled yet.
         self.acknowledged: list[SinkMessage] = []
         self.refused: deque[tuple[SinkMessage, str]] = deque()
@@ -54,12 +57,14 @@ class InFlightMessages:
         """The number of messages that may be leased now."""
         return 0 if self._size >= BYTES or self.unsent else MESSAGES - len(self)
 
-    def add(self, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
-        """Add messages of one queue that were leased at ``now`` and must be sent."""
-        batch = LeaseBatch(sink, messages, lease_ms, now)
+    def add(self, url: str, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
+        """Add messages of one queue that were leased at ``now`` and must be sent to the sink of this URL."""
+        batch = LeaseBatch(url, sink, messages, lease_ms, now)
         self._batches[batch] = None
         self._batch_of |= dict.fromkeys(messages, batch)
-        self._size += sum(message.size for message in messages)
+        for message in messages:
+            self._size += message.size
+            self.sinks.on_leased(url, message.size)
         self.unsent += messages
 
     def send(self) -> None:
@@ -76,14 +81,16 @@ class InFlightMessages:
         self._is_woken = False
         while self._answers:
             message, status, reason = self._answers.popleft()
-            if message not in self._batch_of:
+            if (batch := self._batch_of.get(message)) is None:
                 continue
+            if status is DeliveryStatus.UNKNOWN:
+                self.unsent.append(message)
+                continue
+            self.sinks.on_answer(batch.url, acknowledged=status is DeliveryStatus.ACKNOWLEDGED)
             if status is DeliveryStatus.ACKNOWLEDGED:
                 self.acknowledged.append(message)
-            elif status is DeliveryStatus.REFUSED:
-                self.refused.append((message, reason))
             else:
-                self.unsent.append(message)
+                self.refused.append((message, reason))
 
     def on_settled(self, messages: Sequence[SinkMessage]) -> None:
         """Remove messages that are settled, or whose leases are lost."""
@@ -91,6 +98,7 @@ class InFlightMessages:
             batch = self._batch_of.pop(message, None)
             if batch is not None:
                 self._size -= message.size
+                self.sinks.on_settled(batch.url, message.size)
                 batch.messages.discard(message)
                 if not batch.messages:
                     del self._batches[batch]

@@ -1,0 +1,124 @@
+"""Sinks get many places for messages in flight only after their broker has acknowledged a message."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tickwheel.sinks.confirmed_sinks import UNCONFIRMED_BYTES, UNCONFIRMED_MESSAGES, ConfirmedSinks
+
+pytestmark = pytest.mark.unit
+
+A, B = "kafka://a", "kafka://b"
+
+
+def lease(sinks: ConfirmedSinks, sink: str, size: int = 1) -> None:
+    assert sinks.limit(sink, 100)
+    sinks.on_leased(sink, size)
+
+
+def answer(sinks: ConfirmedSinks, sink: str, *, acknowledged: bool, size: int = 1) -> None:
+    sinks.on_answer(sink, acknowledged=acknowledged)
+    sinks.on_settled(sink, size)
+
+
+def test_a_sink_has_one_message_in_flight_until_its_broker_has_acknowledged_one() -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (0, 1)
+    answer(sinks, A, acknowledged=True)
+    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (100, 1)
+    lease(sinks, A)
+    lease(sinks, A)
+    answer(sinks, A, acknowledged=False)
+    assert sinks.limit(A, 100) == 0
+    answer(sinks, A, acknowledged=False)
+    assert sinks.limit(A, 100) == 1
+
+
+def test_a_message_whose_lease_is_lost_gives_its_place_back() -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    sinks.on_settled(A, 1)
+    assert sinks.limit(A, 100) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(UNCONFIRMED_MESSAGES, 1), (4, UNCONFIRMED_BYTES // 4)], ids=["messages", "bytes"]
+)
+def test_all_unconfirmed_sinks_have_a_part_of_the_places(count: int, size: int) -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    answer(sinks, A, acknowledged=True)
+    for n in range(count):
+        lease(sinks, f"kafka://missing-{n}", size)
+    assert (sinks.limit(B, 100), sinks.limit(A, 100)) == (0, 100)
+    sinks.wait(B, "b")
+    assert not list(sinks.take_ready())
+    answer(sinks, "kafka://missing-0", acknowledged=False, size=size)
+    assert list(sinks.take_ready()) == ["b"]
+
+
+def test_the_queues_of_a_sink_wait_for_its_answer_and_take_turns() -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    for queue in ("one", "two", "one"):
+        sinks.wait(A, queue)
+    assert not list(sinks.take_ready())
+    answer(sinks, A, acknowledged=False)
+    assert list(sinks.take_ready()) == ["one", "two"]
+    assert not list(sinks.take_ready())
+
+
+def test_other_sinks_are_forgotten_after_a_change_of_the_queues() -> None:
+    sinks = ConfirmedSinks()
+    for sink in (A, B):
+        lease(sinks, sink)
+        answer(sinks, sink, acknowledged=True)
+    lease(sinks, B)
+    sinks.wait("kafka://c", "c")
+    sinks.forget_others([])
+    # The message in flight still counts as one of a confirmed sink.
+    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (1, 100)
+    sinks.on_settled(B, 1)
+    assert not list(sinks.take_ready())
+    sinks.forget_others([])
+    assert sinks.limit(B, 100) == 1
+
+
+class Bookkeeping(RuleBasedStateMachine):
+    """The totals agree with the messages in flight, in any order of events."""
+
+    urls = st.sampled_from([A, B, "kafka://c"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks = ConfirmedSinks()
+        self.in_flight: list[tuple[str, int]] = []
+
+    @rule(url=urls, size=st.integers(1, UNCONFIRMED_BYTES))
+    def leases(self, url: str, size: int) -> None:
+        if self.sinks.limit(url, 5):
+            self.sinks.on_leased(url, size)
+            self.in_flight.append((url, size))
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data(), acknowledged=st.sampled_from([True, False, None]))
+    def settles(self, data: st.DataObject, acknowledged: bool | None) -> None:
+        url, size = self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1)))
+        if acknowledged is not None:
+            self.sinks.on_answer(url, acknowledged=acknowledged)
+        self.sinks.on_settled(url, size)
+
+    @rule(urls=st.sets(urls))
+    def changes_the_queues(self, urls: set[str]) -> None:
+        self.sinks.forget_others(urls)
+
+    @invariant()
+    def totals_agree(self) -> None:
+        unconfirmed = [size for url, size in self.in_flight if url not in self.sinks._confirmed]
+        total = self.sinks._unconfirmed
+        assert (total.messages, total.size) == (len(unconfirmed), sum(unconfirmed))
+        assert set(self.sinks._by_sink) == {url for url, _ in self.in_flight}
+
+
+TestBookkeeping = Bookkeeping.TestCase
