@@ -119,13 +119,11 @@ def create(
         created = [_create(tickwheel, name, wanted, update=update) for name, wanted in configs.items()]
         if sinks := [name for name, wanted in configs.items() if wanted.get("sink")]:
             print_status(f"warning: {', '.join(sinks)}: {_SINK_ADVICE}")
-        if app is None:
-            _show(target, created[0])
-        elif target.json:
+        if app is not None and target.json:
             print_json([_document(item) for item in created])
-        else:
-            for item in created:
-                _show(target, item)
+            return
+        for item in created:
+            _show(target, item)
 
 
 def _load_app(target: Target, app: str | None, queue: str | None, config: QueueSettings) -> AppTarget | None:
