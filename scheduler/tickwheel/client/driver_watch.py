@@ -7,7 +7,7 @@ clock. So no clock of a server takes part. If the inbox is empty, these signs do
 an election by lease, the number of processes that listen to the election shows this (`check_members`), but the users
 of `tickwheel acl` may not ask for the number.
 
-A check costs one round trip. It writes nothing.
+A check costs one round trip, or a second one before a warning. It writes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from typing import Any, Final
 from tickwheel.election.lease_member import KIND
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.operations.context import NamespaceContext
+from tickwheel.operations.namespace import read_namespace
 from tickwheel.plan import Pause, Plan, Request, Round, send_request
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage.fence import FENCE_BYTES
@@ -78,10 +79,16 @@ class DriverWatch:
         # The signs of each shard, and since when they are the same.
         self._signs: dict[int, tuple[Signs, float]] = {}
 
-    def check(self) -> Plan[str]:
-        """Return a warning about the shards that are known to be undriven, or an empty text."""
+    def check(self, *, is_thorough: bool = False) -> Plan[str]:
+        """Return a warning about the shards that are known to be undriven, or an empty text.
+
+        With ``is_thorough``, also return the warning of `check_members`, which takes RECONNECT_S longer.
+        """
         signs = yield from read_signs(self._context)
-        return self.judge(signs, self._clock())
+        warning = self.judge(signs, self._clock())
+        if is_thorough and not warning:
+            warning = yield from check_members(self._context)
+        return (yield from unless_deleted(self._context, warning))
 
     def judge(self, signs: Mapping[int, Signs], now: float) -> str:
         """Return the warning for these signs, which were read at ``now``."""
@@ -133,7 +140,16 @@ def undriven_text(context: NamespaceContext, undriven: list[int], signs: Mapping
 def check_unclaimed(context: NamespaceContext) -> Plan[str]:
     """Return a warning if nobody has ever claimed a shard of the namespace, which a single check shows."""
     signs = yield from read_signs(context)
-    return undriven_text(context, list(signs), signs) if _are_unclaimed(signs) else ""
+    warning = undriven_text(context, list(signs), signs) if _are_unclaimed(signs) else ""
+    return (yield from unless_deleted(context, warning))
+
+
+def unless_deleted(context: NamespaceContext, warning: str) -> Plan[str]:
+    """Return the warning, or an empty text if the namespace was deleted: its shards have the same signs then."""
+    if not warning:
+        return ""
+    read = NamespaceContext(context.namespace, clock=context.clock)
+    return warning if (yield from read_namespace(read)) else ""
 
 
 def is_unclaimed(context: NamespaceContext) -> Plan[bool]:

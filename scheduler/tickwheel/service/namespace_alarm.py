@@ -1,9 +1,9 @@
 """Logs a warning about each open namespace that calls use and nobody drives, except for the service's own.
 
-The service drives, and checks, only its own namespace (`worker.last_resort_driver`). Its callers cannot check who
-drives theirs. Each process of a service checks the namespaces that its own calls have opened, one after the other. The
-time between two checks of a namespace grows with the number of namespaces and their shards, and not the number of
-commands.
+The service drives, and checks, only its own namespace (`worker.last_resort_driver`). Clients of the others have a
+warning, too (`driver_check`), but the operators of the service may read only its log. Each process of a service checks
+the namespaces that its own calls have opened, one after the other. The time between two checks of a namespace grows
+with the number of namespaces and their shards, and not the number of commands.
 """
 
 import asyncio
@@ -16,8 +16,6 @@ from typing import Final
 from tickwheel.client.driver_watch import COMMANDS_PER_SHARD, DriverWatch
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
-from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import read_namespace
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.service.namespaces import Namespace
 
@@ -71,10 +69,6 @@ class _Watch:
         namespace = self.namespace
         warning = await namespace.run(self._watch.check())
         if not warning or not namespace.is_used or monotonic() < self._next_at:
-            return False
-        # A deleted namespace has the same signs as one that nobody has driven.
-        context = NamespaceContext(namespace.context.namespace, clock=namespace.context.clock)
-        if not await namespace.run(read_namespace(context)):
             return False
         namespace.is_used, self._next_at = False, monotonic() + WARN_S
         _log.warning("%s", warning, extra=log_fields("not driven"))
