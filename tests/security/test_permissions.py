@@ -83,6 +83,7 @@ FIELDS: Final[dict[str, dict[str, Any]]] = {
     "OpenNamespace": {},
     "ListQueues": {},
     "ListSettings": {},
+    "CheckDrivers": {},
     "GetSetting": {"name": "setting"},
     "SetSetting": {"name": "setting", "value": "new"},
     "PurgeQueue": {"states": ["STATE_CANCELLED"]},

@@ -27,7 +27,7 @@ class Method:
 
     @property
     def may_change_data(self) -> bool:
-        return not self.name.startswith(("Await", "Get", "List", "Explain"))
+        return not self.name.startswith(("Await", "Check", "Get", "List", "Explain"))
 
 
 def methods_of(service: Any) -> list[Method]:

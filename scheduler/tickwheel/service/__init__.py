@@ -32,6 +32,7 @@ request_fields        fields that several requests have
 resolve_queue         the namespace and queue that a request names
 namespaces            the open namespaces of the process
 namespace_alarm       a warning about each open namespace that nobody drives
+driver_check          a check for clients whether event processes drive a namespace
 dequeue_batch         many dequeue requests in one call
 stream_credit         flow control of a dequeue stream, and the limit of open streams
 

@@ -166,6 +166,8 @@ METHOD_ROWS: Final = (
     MethodRow("PurgeQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteQueue", Role.ADMIN, reads_all_shards=True),
     MethodRow("DeleteNamespace", Role.ADMIN),
+    # Many calls share a check, so a call costs no more in a namespace with many shards.
+    MethodRow("CheckDrivers", Role.READ),
     MethodRow("GetCounts", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
     MethodRow("GetDepth", Role.READ, answer_bytes=limits.ANSWER_BYTES, reads_all_shards=True),
     MethodRow(

@@ -1,9 +1,11 @@
 """The open namespaces of one process of the service. The first call that names a namespace opens it."""
 
 import logging
+import math
 import random
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 from tickwheel import limits
@@ -28,6 +30,7 @@ from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
 from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.service.counters import Counters
+from tickwheel.service.driver_check import OWN_QUIET_S, DriverCheck
 from tickwheel.service.fair_limit import SizedTurns
 from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
@@ -53,7 +56,9 @@ class Namespace:
         wakeups: WakeupTask,
         counters: Counters,
         answers: AnswerLimits,
+        driven_until: float = 0.0,
     ) -> None:
+        """``driven_until``: see `DriverCheck`."""
         self.context = context
         self.counters = counters
         self._answers = answers
@@ -61,6 +66,7 @@ class Namespace:
         self.wakeups = wakeups
         # Whether a call has used the namespace since `NamespaceAlarm` has warned about it.
         self.is_used = True
+        self.driver_check = DriverCheck(context, self.run, driven_until)
         self.enqueue_batcher = EnqueueBatcher(
             context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter, executor.run
         )
@@ -118,6 +124,7 @@ class Namespaces:
         """The turns of the groups of `DequeueBatch`."""
         self.by_name: dict[str, Namespace] = {}
         """The namespaces that calls have opened so far."""
+        self._own_driven_until = monotonic() + OWN_QUIET_S
 
     async def check(self) -> None:
         """Check that the Redis server is supported and durable enough; see `check_server`, which raises the errors.
@@ -168,7 +175,8 @@ class Namespaces:
         if (current := self.by_name.get(name)) is not None:
             return current
         await self._drop_deleted()
-        return self.by_name.setdefault(name, Namespace(context, executor, wakeups, self._counters, self.answers))
+        shared = self._counters, self.answers, self._driven_until(name)
+        return self.by_name.setdefault(name, Namespace(context, executor, wakeups, *shared))
 
     async def delete(self, name: str, page_token: str) -> tuple[int, str]:
         """Take the next step of the deletion of a namespace (`NamespaceDeletion`), which need not be open.
@@ -202,6 +210,15 @@ class Namespaces:
         if current is not None and current.context.is_lost:
             del self.by_name[name]
             await current.wakeups.stop()
+
+    def _driven_until(self, name: str) -> float:
+        """Return the time until which a namespace counts as driven, because the service may be about to drive it."""
+        is_own = name == self._client_settings.namespace
+        # With the clock of a test, the test moves the timers. The own namespace of an embedded server is driven while
+        # the service runs.
+        if self._clock != "_clock" or (is_own and self._client_settings.url is None):
+            return math.inf
+        return self._own_driven_until if is_own else 0.0
 
     def _make_executor(self) -> CoalescingExecutor:
         client_settings = self._client_settings

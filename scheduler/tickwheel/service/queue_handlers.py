@@ -180,6 +180,10 @@ class QueueHandlers:
         removed, token = await self.namespaces.delete(request.namespace, request.page_token)
         return admin.DeleteNamespaceResponse(removed=removed, next_page_token=token)
 
+    async def check_drivers(self, request: admin.CheckDriversRequest) -> admin.CheckDriversResponse:
+        namespace = await resolve_namespace(self.namespaces, request)
+        return admin.CheckDriversResponse(warning=await namespace.driver_check.find_warning())
+
     @on_queue
     async def get_counts(
         self, request: admin.GetCountsRequest, namespace: Namespace, queue: str

@@ -204,6 +204,18 @@ class DeleteNamespaceResponse(_message.Message):
     next_page_token: str
     def __init__(self, removed: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class CheckDriversRequest(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class CheckDriversResponse(_message.Message):
+    __slots__ = ("warning",)
+    WARNING_FIELD_NUMBER: _ClassVar[int]
+    warning: str
+    def __init__(self, warning: _Optional[str] = ...) -> None: ...
+
 class GetCountsRequest(_message.Message):
     __slots__ = ("namespace", "queue")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
