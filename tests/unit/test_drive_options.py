@@ -137,7 +137,7 @@ def test_a_session_time_out_without_sessions_is_refused(options: tuple[str, ...]
         ("redis://127.0.0.1", True, "or by a child process of a worker or a service while there are none"),
         ("redis://127.0.0.1", False, "not by this worker"),
         ("redis+cluster://127.0.0.1", True, "not by this worker"),
-        ("grpc://127.0.0.1:7400", True, "if nobody drives, the log of the service has a warning"),
+        ("grpc://127.0.0.1:7400", True, "or by the service itself if this is its own namespace"),
     ],
 )
 def test_the_first_lines_of_a_worker_name_who_drives(url: str | None, drives: bool, text: str, tmp_path: Path) -> None:

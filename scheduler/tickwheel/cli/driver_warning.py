@@ -8,7 +8,7 @@ from typing import Final
 from tickwheel import MessageView, Tickwheel
 from tickwheel.cli.output import print_status
 from tickwheel.client.admin import Admin
-from tickwheel.client.driver_watch import QUIET_MS, check_once, look_once
+from tickwheel.client.driver_watch import QUIET_MS
 from tickwheel.errors import TickwheelError
 
 # Of messages that wait for a driver.
@@ -19,18 +19,16 @@ _WAITING: Final = frozenset({"invisible", "running"})
 def warn_if_undriven(tickwheel: Tickwheel, *, only_once: bool = False) -> bool:
     """Print a warning on stderr if no event process drives the namespace. Return whether one was printed.
 
-    With ``only_once``, the check costs one round trip, for commands that only read. Otherwise it also finds the end of
-    the last process of an election by lease, which takes some seconds.
+    ``only_once`` is for commands that only read: see `Backend.check_drivers`.
 
-    The embedded server of a data directory is driven while programs use it, so it is not checked. A client of the
-    service cannot check who drives: the log of the service has a warning if nobody does.
+    The embedded server of a data directory is driven while programs use it, so it is not checked.
     """
     admin = Admin(tickwheel)
-    if admin.settings.url is None or admin.settings.is_service:
+    if admin.settings.url is None:
         return False
     # The command has done its work, so it does not fail because a shard cannot be read.
     with suppress(TickwheelError):
-        if text := admin.run((look_once if only_once else check_once)(admin.context)):
+        if text := admin.run(admin.backend.check_drivers(only_once=only_once)):
             print_status(f"warning: {text}")
             return True
     return False

@@ -35,6 +35,16 @@ class Remover(Protocol):
         """Return a plan for the next step, which returns the number of removed messages or keys; see `ended`."""
 
 
+class DriverWatch(Protocol):
+    """Checks again and again whether event processes drive the namespace."""
+
+    def check(self, *, is_thorough: bool = False) -> Plan[str]:
+        """Return a warning if no event process drives the namespace, or an empty text.
+
+        Only a thorough check notices all that a check can notice. It may take some seconds.
+        """
+
+
 class Backend(Protocol):
     """The operations behind `Queue`, `Message` and `Tickwheel`. The docstrings of those classes describe them."""
 
@@ -112,3 +122,19 @@ class Backend(Protocol):
     def setting(self, name: str) -> Plan[str | None]: ...
 
     def set_setting(self, name: str, value: str | None) -> Plan[None]: ...
+
+    def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
+        """Return a warning if no event process drives the namespace, or an empty text. A client of the service asks the
+        service, and gets an empty text from an older one.
+
+        If the client calls the shards, the check costs one round trip with ``only_once``. Otherwise it also finds the
+        end of the last process of an election by lease, which takes some seconds.
+        """
+
+    def check_unclaimed(self) -> Plan[str]:
+        """Return a warning if nobody has ever driven the namespace. A client of the service asks the service, which
+        also returns its other warnings.
+        """
+
+    def driver_watch(self, unclaimed_ms: float = 0.0) -> DriverWatch:
+        """Return a watch. ``unclaimed_ms``: see `driver_watch.DriverWatch`; for a client that calls the shards."""

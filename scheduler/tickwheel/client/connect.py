@@ -24,7 +24,7 @@ def select_backend(
 ) -> Backend:
     """Return the backend, which builds the plans of the client's operations. ``notice`` observes what it enqueues."""
     return (
-        channel.create_backend(context)
+        channel.create_backend(context, notice)
         if client_settings.is_service
         # With the clock of a test, the test runs the event process, step by step.
         else RedisBackend(context, client_settings.durability, notice if context.clock == "_clock" else None)

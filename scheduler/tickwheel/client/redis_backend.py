@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tickwheel.client import driver_watch
 from tickwheel.client.undriven_notice import UndrivenNotice
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
@@ -44,7 +45,7 @@ class RedisBackend:
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
         results = yield from enqueue_many(self._context, queue, messages)
         if self._notice is not None:
-            self._notice.on_enqueued(results)
+            self._notice.on_enqueued(results, self)
         return results
 
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
@@ -139,3 +140,12 @@ class RedisBackend:
 
     def set_setting(self, name: str, value: str | None) -> Plan[None]:
         return settings.write(self._context, name, value)
+
+    def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
+        return (driver_watch.look_once if only_once else driver_watch.check_once)(self._context)
+
+    def check_unclaimed(self) -> Plan[str]:
+        return driver_watch.check_unclaimed(self._context)
+
+    def driver_watch(self, unclaimed_ms: float = 0.0) -> driver_watch.DriverWatch:
+        return driver_watch.DriverWatch(self._context, unclaimed_ms=unclaimed_ms)

@@ -4,18 +4,19 @@ The check runs in a thread, and on connections of its own, so it delays no call,
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import replace
 from logging import getLogger
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from tickwheel.client import driver_watch
+from tickwheel.client.backend import Backend
+from tickwheel.client.grpc import channel
 from tickwheel.client.settings import ClientSettings
 from tickwheel.errors import TickwheelError
 from tickwheel.model.message import EnqueueResult
-from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.namespace import read_namespace
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
 
@@ -23,21 +24,25 @@ from tickwheel.redis.pools import ConnectionPools
 PAUSE_S: Final = 60.0
 # The first part of a check delays the end of the program by at most about this time, in seconds.
 _AT_ONCE_S: Final = 1.0
+# They end a check. The calls of the client report that the server cannot be reached.
+_IGNORED: Final = (TickwheelError, OSError)
 
 _log = getLogger("tickwheel")
+# Checks the namespace with the plans of the backend, until the event is set.
+Check = Callable[[Backend, threading.Event], None]
 
 
 class UndrivenNotice:
-    """The warning of one client of Redis. Thread-safe.
+    """The warning of one client. Thread-safe.
 
     If nobody has ever driven the namespace, the client warns at once. Otherwise it compares what the shards show over
-    time. The embedded server of a data directory is driven while programs use it, so it is not checked. A client of the
-    service cannot check who drives: the log of the service has a warning if nobody does.
+    time. A client of the service asks the service instead. The embedded server of a data directory is driven while
+    programs use it, so it is not checked.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._is_needed = settings.url is not None and not settings.is_service
+        self._is_needed = settings.url is not None
         # Whether the first part of a check would find nothing: the event process of this client needs some time until
         # it drives, or a shard was claimed before. If the claims are removed later, the second part notices it.
         self._was_claimed = settings.drives
@@ -48,61 +53,59 @@ class UndrivenNotice:
         """Never warn: the program has warnings of its own."""
         self._is_needed = False
 
-    def on_enqueued(self, results: Iterable[EnqueueResult]) -> None:
-        """Begin a check if one of the messages is not due yet, unless a check began less than PAUSE_S ago."""
+    def on_enqueued(self, results: Iterable[EnqueueResult], backend: Backend) -> None:
+        """Begin a check if one of the messages is not due yet, unless a check began less than PAUSE_S ago.
+
+        ``backend`` builds the plans of the check.
+        """
         if not self._is_needed or monotonic() < self._next_at:
             return
         if any(result.state == "invisible" for result in results):
             self._next_at = monotonic() + PAUSE_S
             self._closed = closed = threading.Event()
             if self._was_claimed:
-                self._start(self._compare, closed, daemon=True)
+                self._start(self._compare, backend, closed, daemon=True)
             else:
                 # The program does not end before this thread. Otherwise a short script would never log the warning.
-                self._start(self._check_at_once, closed, daemon=False)
+                self._start(self._check_at_once, backend, closed, daemon=False)
 
     def close(self) -> None:
         """End the check that is in progress, except for its first part, which is short."""
         self._closed.set()
 
-    def _check_at_once(self, closed: threading.Event) -> None:
-        with self._connect(_AT_ONCE_S) as (io, context):
-            if io.run(read_namespace(context)):
-                if warning := io.run(driver_watch.check_unclaimed(context)):
-                    _log.warning("%s", warning)
-                    return
-                self._was_claimed = True
+    def _check_at_once(self, backend: Backend, closed: threading.Event) -> None:
+        with suppress(*_IGNORED), closing(self._executor(_AT_ONCE_S)) as io:
+            if warning := io.run(backend.check_unclaimed()):
+                _log.warning("%s", warning)
+                return
+            self._was_claimed = True
         if not closed.is_set():
-            self._start(self._compare, closed, daemon=True)
+            self._start(self._compare, backend, closed, daemon=True)
 
-    def _compare(self, closed: threading.Event) -> None:
+    def _compare(self, backend: Backend, closed: threading.Event) -> None:
         # An event process removes a new timer from the inbox within seconds, so there is nothing to compare before.
         pause_s = driver_watch.QUIET_MS / 1_000
         if closed.wait(pause_s):
             return
-        with self._connect(self._settings.timeout_s) as (io, context):
-            if not io.run(read_namespace(context)):
-                return
-            watch = driver_watch.DriverWatch(context)
+        with suppress(*_IGNORED), closing(self._executor(self._settings.timeout_s)) as io:
+            watch = backend.driver_watch()
             io.run(watch.check())
             if closed.wait(pause_s):
                 return
-            if (warning := io.run(watch.check())) and not closed.is_set():
+            if (warning := io.run(watch.check(is_thorough=True))) and not closed.is_set():
                 _log.warning("%s", warning)
 
-    @contextmanager
-    def _connect(self, seconds: float) -> Iterator[tuple[RedisExecutor, NamespaceContext]]:
-        """Yield an executor whose calls are retried for at most ``seconds``. Ignore its errors, which end the block."""
-        settings = self._settings
+    def _executor(self, seconds: float) -> Any:
+        """Return an executor with connections of its own, whose calls are retried for at most ``seconds``."""
+        settings = replace(self._settings, timeout_s=min(self._settings.timeout_s, seconds))
+        if settings.is_service:
+            return channel.blocking_executor(settings)
         assert settings.url is not None
-        servers = ConnectionPools(settings.url, min(settings.answer_s, seconds))
-        executor = RedisExecutor(servers, settings.display_url, min(settings.timeout_s, seconds))
-        # The calls of the client report that the server cannot be reached.
-        with suppress(TickwheelError, OSError), closing(executor) as io:
-            yield io, NamespaceContext(settings.namespace)
+        servers = ConnectionPools(settings.url, min(self._settings.answer_s, seconds))
+        return RedisExecutor(servers, settings.display_url, settings.timeout_s)
 
     @staticmethod
-    def _start(check: Callable[[threading.Event], None], closed: threading.Event, *, daemon: bool) -> None:
+    def _start(check: Check, backend: Backend, closed: threading.Event, *, daemon: bool) -> None:
         # The host may have no resources for another thread, or the program ends.
         with suppress(RuntimeError):
-            threading.Thread(target=check, args=(closed,), name="tickwheel-undriven", daemon=daemon).start()
+            threading.Thread(target=check, args=(backend, closed), name="tickwheel-undriven", daemon=daemon).start()

@@ -103,10 +103,7 @@ def describe_driver(settings: ClientSettings, *, drives: bool) -> str:
         own = "a child process of this worker, or by " if drives else ""
         return f"driven by {own}another program of the data directory"
     if settings.is_service:
-        return (
-            "driven by event processes behind the service, or by the service itself if this is its own namespace: if"
-            " nobody drives, the log of the service has a warning"
-        )
+        return "driven by event processes behind the service, or by the service itself if this is its own namespace"
     if drives and settings.uses_lease_election:
         return (
             "driven by event processes (tickwheel events), or by a child process of a worker or a service while there"

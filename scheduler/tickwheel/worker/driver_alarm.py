@@ -7,17 +7,18 @@ from typing import Final
 
 from tickwheel.client.admin import Admin
 from tickwheel.client.blocking import Tickwheel
-from tickwheel.client.driver_watch import DriverWatch, check_members, check_once, is_unclaimed
+from tickwheel.client.driver_watch import is_unclaimed
 from tickwheel.client.last_resort import LastResort
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
 from tickwheel.runtime.log_fields import log_fields
 
-# Pause between two checks, and between two warnings, in seconds. A check is one round trip.
+# Pause between two checks, and between two warnings, in seconds. A check is one round trip to Redis.
 CHECK_S: Final = 5.0
 WARN_S: Final = 30.0
-# Time between two checks whether any process takes part in the election, in seconds.
-MEMBERS_S: Final = 10.0
+# Time between two thorough checks, in seconds: whether any process takes part in the election, or a call of the
+# service.
+THOROUGH_S: Final = 10.0
 # How long the first check waits until it is known whether this worker drives.
 _DECIDE_S: Final = 5.0
 
@@ -25,20 +26,19 @@ _log = logging.getLogger("tickwheel.worker")
 
 
 class DriverAlarm:
-    """Checks the namespace of a client of Redis, from `start` until `stop`.
+    """Checks the namespace of a client, from `start` until `stop`.
 
-    The embedded server of a data directory is driven while programs use it, so it is not checked. A client of the
-    service cannot check who drives: the log of the service has a warning if nobody does.
+    The embedded server of a data directory is driven while programs use it, so it is not checked.
     """
 
     def __init__(self, client: Tickwheel, last_resort: LastResort | None = None, log: logging.Logger = _log) -> None:
         """``last_resort``: the child process of this program that drives if nobody else does."""
         self._log = log
         admin = Admin(client)
-        self._run, self._context = admin.run, admin.context
-        self._watch = DriverWatch(admin.context, unclaimed_ms=0.0 if last_resort is None else UNCLAIMED_MS)
+        self._run, self._context, self._backend = admin.run, admin.context, admin.backend
+        self._watch = self._backend.driver_watch(0.0 if last_resort is None else UNCLAIMED_MS)
         self._last_resort = last_resort
-        self._is_needed = admin.settings.url is not None and not admin.settings.is_service
+        self._is_needed = admin.settings.url is not None
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -54,15 +54,16 @@ class DriverAlarm:
         self._stopping.set()
 
     def _check_until_stopped(self) -> None:
-        pause_s, members_s = WARN_S if self._check_at_start() else 0.0, MEMBERS_S
+        pause_s, thorough_s = WARN_S if self._check_at_start() else 0.0, THOROUGH_S
         while not self._stopping.wait(CHECK_S):
-            pause_s, members_s = pause_s - CHECK_S, members_s - CHECK_S
+            pause_s, thorough_s = pause_s - CHECK_S, thorough_s - CHECK_S
+            # Only a thorough check notices that a driver was killed while the inbox was empty.
+            is_thorough = pause_s <= 0 and thorough_s <= 0
+            if is_thorough:
+                thorough_s = THOROUGH_S
             # Other threads log that the server cannot be reached.
             with suppress(TickwheelError):
-                warning = self._run(self._watch.check())
-                if not warning and pause_s <= 0 and members_s <= 0:
-                    # The watch alone does not notice that a driver was killed while the inbox was empty.
-                    warning, members_s = self._run(check_members(self._context)), MEMBERS_S
+                warning = self._run(self._watch.check(is_thorough=is_thorough))
                 if pause_s <= 0 and self._warn(warning):
                     pause_s = WARN_S
 
@@ -71,7 +72,7 @@ class DriverAlarm:
         drives = self._last_resort is not None and self._last_resort.may_drive(_DECIDE_S)
         with suppress(TickwheelError):
             if not drives:
-                return self._warn(self._run(check_once(self._context)))
+                return self._warn(self._run(self._backend.check_drivers()))
             if self._run(is_unclaimed(self._context)):
                 self._log_first_claim()
         return False

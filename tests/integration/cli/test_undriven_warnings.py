@@ -180,7 +180,7 @@ def alarm(cli_client: Tickwheel) -> Iterator[DriverAlarm]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_alarm, "CHECK_S", 0.02)
     monkeypatch.setattr(driver_alarm, "WARN_S", 0.2)
-    monkeypatch.setattr(driver_alarm, "MEMBERS_S", 0.2)
+    monkeypatch.setattr(driver_alarm, "THOROUGH_S", 0.2)
     monkeypatch.setattr(driver_watch, "QUIET_MS", 3_000)
 
 

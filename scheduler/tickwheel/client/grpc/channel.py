@@ -14,6 +14,7 @@ from tickwheel.runtime.loopback import is_loopback_name
 if TYPE_CHECKING:
     from tickwheel.client.grpc.asyncio_executor import AsyncGrpcExecutor
     from tickwheel.client.grpc.blocking_executor import GrpcExecutor
+    from tickwheel.client.undriven_notice import UndrivenNotice
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -54,12 +55,12 @@ def asyncio_executor(settings: ClientSettings) -> "AsyncGrpcExecutor":
     return AsyncGrpcExecutor(*_connection(settings, grpc.aio))
 
 
-def create_backend(context: NamespaceContext) -> Backend:
+def create_backend(context: NamespaceContext, notice: "UndrivenNotice | None" = None) -> Backend:
     """Return the backend. Raises InvalidArgument if the extra `grpc` is not installed."""
     _import_grpc()
     from tickwheel.client.grpc.grpc_backend import GrpcBackend
 
-    return GrpcBackend(context)
+    return GrpcBackend(context, notice)
 
 
 def _connection(settings: ClientSettings, channels: Any) -> tuple[Any, str, float, HandshakeProbe, Metadata]:

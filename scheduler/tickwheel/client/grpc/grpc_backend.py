@@ -8,7 +8,7 @@ configuration are left to the service.
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tickwheel import limits
 from tickwheel.client.grpc.grpc_message_wait import AwaitSupport, GrpcMessageWait
@@ -42,6 +42,9 @@ from tickwheel.rpc.status import error_from_proto
 from tickwheel.runtime.chunks import iter_chunks
 from tickwheel.v1 import message_pb2 as messages, message_service_pb2 as calls
 
+if TYPE_CHECKING:
+    from tickwheel.client.undriven_notice import UndrivenNotice
+
 L = TypeVar("L", bound=LeasedMessage)
 M = TypeVar("M", bound=LeasedMessage)
 
@@ -49,8 +52,10 @@ M = TypeVar("M", bound=LeasedMessage)
 class GrpcBackend(GrpcQueueBackend):
     """See `Backend`. The operations on queues and namespaces are those of `GrpcQueueBackend`."""
 
-    def __init__(self, context: NamespaceContext) -> None:
+    def __init__(self, context: NamespaceContext, notice: "UndrivenNotice | None" = None) -> None:
+        """``notice`` observes the enqueued messages."""
         super().__init__(context)
+        self._notice = notice
         self._await_support = AwaitSupport()
 
     def enqueue_many(self, queue: str, new_messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
@@ -67,7 +72,10 @@ class GrpcBackend(GrpcQueueBackend):
                     results.append(RefusedMessage(result.id, conflicts=result.refusal.reason == "ID_CONFLICT"))
                 else:
                     results.append(message_conversion.result_from_proto(result))
-        return check_refused(queue, results)
+        enqueued = check_refused(queue, results)
+        if self._notice is not None:
+            self._notice.on_enqueued(enqueued, self)
+        return enqueued
 
     def dequeue(self, queue: str, options: DequeueOptions, kind: type[M]) -> Plan[list[M]]:
         request = calls.DequeueRequest(

@@ -3,10 +3,11 @@
 The operations on messages are in `grpc_backend.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tickwheel import limits
+from tickwheel.client.grpc.call_retry import UnknownMethod
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
 from tickwheel.model import message_content, validation
 from tickwheel.model.queue_config import QueueConfig
@@ -21,11 +22,23 @@ from tickwheel.storage.record import State
 from tickwheel.v1 import queue_service_pb2 as admin
 
 
+class GrpcDriverWatch:
+    """See `backend.DriverWatch`. The service checks, so only a thorough check is a call."""
+
+    def __init__(self, check: Callable[[], Plan[str]]) -> None:
+        self._check = check
+
+    def check(self, *, is_thorough: bool = False) -> Plan[str]:
+        return (yield from self._check()) if is_thorough else ""
+
+
 class GrpcQueueBackend:
     """See `Backend`. Uses only the namespace, the shards and the sessions of the context."""
 
     def __init__(self, context: NamespaceContext) -> None:
         self._context = context
+        # Whether the service may offer `CheckDrivers`. An older service does not.
+        self._may_check_drivers = True
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -112,6 +125,22 @@ class GrpcQueueBackend:
         for raw in setting_value(value):
             request.value = raw.decode()
         yield RpcCall("SetSetting", request)
+
+    def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
+        if not self._may_check_drivers:
+            return ""
+        try:
+            reply = yield RpcCall("CheckDrivers", admin.CheckDriversRequest(namespace=self._context.namespace))
+        except UnknownMethod:
+            self._may_check_drivers = False
+            return ""
+        return str(reply.warning)
+
+    def check_unclaimed(self) -> Plan[str]:
+        return self.check_drivers()
+
+    def driver_watch(self, unclaimed_ms: float = 0.0) -> GrpcDriverWatch:
+        return GrpcDriverWatch(self.check_drivers)
 
     def _queue_fields(self, queue: str) -> dict[str, Any]:
         return {"namespace": self._context.namespace, "queue": queue}
