@@ -1,6 +1,7 @@
 """Sinks get many places for messages in flight only after their broker has acknowledged a message."""
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -122,3 +123,4 @@ class Bookkeeping(RuleBasedStateMachine):
 
 
 TestBookkeeping = Bookkeeping.TestCase
+TestBookkeeping.settings = settings(max_examples=30, deadline=None)
