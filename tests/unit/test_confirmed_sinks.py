@@ -1,8 +1,7 @@
 """Sinks get many places for messages in flight only after their broker has acknowledged a message."""
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tickwheel.sinks.confirmed_sinks import UNCONFIRMED_BYTES, UNCONFIRMED_MESSAGES, ConfirmedSinks
