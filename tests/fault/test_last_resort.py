@@ -160,7 +160,7 @@ def test_shards_are_released_when_a_queue_gets_a_sink(
     tickwheel.create_queue("forwarded", sink="kafka://topic")
     eventually(lambda: leaders.now() == [""] * SHARDS, "the shards are released", SETTLED_S)
     eventually(lambda: "queue 'forwarded' delivers to a sink" in worker.log, "the worker logs the reason")
-    assert not is_process(pid_of(child))
+    eventually(lambda: not is_process(pid_of(child)), "the child ends")
     assert "ended with code" not in worker.log
 
 
