@@ -69,6 +69,18 @@ def test_the_queues_of_a_sink_wait_for_its_answer_and_take_turns() -> None:
     assert not list(sinks.take_ready())
 
 
+def test_queues_without_messages_hold_no_others_up() -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    names = [f"q{n}" for n in range(2 * UNCONFIRMED_MESSAGES + 100)]
+    for name in names:
+        sinks.wait(f"kafka://{name}", name)
+    answer(sinks, A, acknowledged=True)
+    calls = [list(sinks.take_ready()) for _ in range(4)]
+    assert [len(queues) for queues in calls] == [UNCONFIRMED_MESSAGES, UNCONFIRMED_MESSAGES, 100, 0]
+    assert [queue for queues in calls for queue in queues] == names
+
+
 def test_other_sinks_are_forgotten_after_a_change_of_the_queues() -> None:
     sinks = ConfirmedSinks()
     for sink in (A, B):

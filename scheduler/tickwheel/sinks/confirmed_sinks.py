@@ -78,10 +78,12 @@ class ConfirmedSinks:
         """Forget and yield the queues that may have a place now, in the order in which their sinks began to wait."""
         if not self._has_changed or not self._waiting:
             return
-        self._has_changed = False
         ready = [sink for sink in self._waiting if sink in self._confirmed]
         free = max(0, UNCONFIRMED_MESSAGES - self._unconfirmed.messages)
-        ready += islice((sink for sink in self._waiting if sink not in self._confirmed and self._has_room(sink)), free)
+        unconfirmed = (sink for sink in self._waiting if sink not in self._confirmed and self._has_room(sink))
+        ready += islice(unconfirmed, free)
+        # If the queues that are ready have no messages, the others must not wait for the next message that is settled.
+        self._has_changed = next(unconfirmed, None) is not None
         for sink in ready:
             yield from self._waiting.pop(sink)
 
