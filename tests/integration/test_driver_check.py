@@ -16,9 +16,12 @@ from tests.support.wait_until import eventually_in_task
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
 from tickwheel.errors import Unavailable
+from tickwheel.plan import Pause
 from tickwheel.service import driver_check
 from tickwheel.service.driver_check import DriverCheck
 from tickwheel.service.namespaces import Namespace
+from tickwheel.storage.fence import FENCE_BYTES
+from tickwheel.storage.keys import shard_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -29,6 +32,7 @@ WARNING = "no event process drives namespace"
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(driver_check, "CONFIRM_S", 0.05)
 
 
 def ask(target: str, token: str, namespace: str) -> str:
@@ -111,6 +115,45 @@ def test_a_check_that_fails_and_one_of_a_deleted_namespace_find_nothing(
         assert await opened.driver_check.find_warning() == ""
         assert len(plans) == 1
 
+    check_in_loop(tickwheel_server, namespace, check)
+
+
+@pytest.mark.parametrize("is_claimed", [True, False], ids=["claimed again", "not claimed"])
+def test_released_shards_are_checked_again_before_a_warning(
+    tickwheel_server: PrivateServer, server: Any, namespace: str, *, is_claimed: bool
+) -> None:
+    def set_fence(number: bytes) -> None:
+        for shard in range(opened_shards):
+            server.hset(shard_key(namespace, shard, "clock"), mapping={"fence": number, "election": "lease"})
+
+    def single(request: Any) -> Any:
+        return (yield request)
+
+    async def check(opened: Namespace, _: list[object]) -> None:
+        pauses = 0
+
+        async def run(plan: Any) -> str:
+            nonlocal pauses
+            try:
+                request = next(plan)
+                while True:
+                    answer = None
+                    if isinstance(request, Pause):
+                        pauses += 1
+                        if is_claimed:
+                            set_fence(FENCE_BYTES * b"\1")
+                    else:
+                        answer = await opened.run(single(request))
+                    request = plan.send(answer)
+            except StopIteration as end:
+                return str(end.value)
+
+        assert (await DriverCheck(opened.context, run).find_warning() == "") is is_claimed
+        assert pauses == 1
+
+    with Tickwheel(tickwheel_server.url, namespace=namespace) as client:
+        opened_shards = client._context.shards
+    set_fence(bytes(FENCE_BYTES))
     check_in_loop(tickwheel_server, namespace, check)
 
 

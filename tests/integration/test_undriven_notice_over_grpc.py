@@ -34,6 +34,7 @@ WARNING = "no event process drives namespace"
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(driver_check, "CONFIRM_S", 0.05)
 
 
 @pytest.fixture

@@ -9,19 +9,23 @@ from contextvars import Context
 from time import monotonic
 from typing import Final
 
-from tickwheel.client.driver_watch import QUIET_MS, check_once, unless_deleted
+from tickwheel.client.driver_watch import QUIET_MS, check_members, check_unclaimed, look_once, unless_deleted
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.plan import Plan
+from tickwheel.plan import Pause, Plan
 
 # How long the answer of a check is valid, in seconds. A warning is valid for less time, because an operator who has
 # read it starts an event process.
 DRIVEN_S: Final = 10.0
 WARNING_S: Final = 2.0
-# How many commands the checks of a namespace send in a second, at most. A check sends this many to each shard.
+# How long a shard must have no driver, in seconds.
+CONFIRM_S: Final = 3.0
+# How many commands the checks of a namespace send in a second, at most; this many times as many while nobody drives it.
 _COMMANDS_PER_S: Final = 20
-_COMMANDS_PER_SHARD: Final = 3
+_UNDRIVEN_HASTE: Final = 5
+# How many commands a check sends to each shard, mostly.
+_COMMANDS_PER_SHARD: Final = 5
 # How long after its start the service has no warning about its own namespace, in seconds. Its log does not have one
 # earlier, either, if the service drives.
 OWN_QUIET_S: Final = (UNCLAIMED_MS + QUIET_MS) / 1_000
@@ -50,15 +54,26 @@ class DriverCheck:
         return await asyncio.shield(self._task)
 
     async def _check(self) -> str:
+        self._warning = ""
         try:
             self._warning = await self._run(self._plan())
         except TickwheelError:
-            self._warning = ""
+            pass
         finally:
-            pause_s = self._context.shards * _COMMANDS_PER_SHARD / _COMMANDS_PER_S
-            self._valid_until = monotonic() + max(WARNING_S if self._warning else DRIVEN_S, pause_s)
+            valid_s, haste = (WARNING_S, _UNDRIVEN_HASTE) if self._warning else (DRIVEN_S, 1)
+            pause_s = self._context.shards * _COMMANDS_PER_SHARD / (haste * _COMMANDS_PER_S)
+            self._valid_until = monotonic() + max(valid_s, pause_s)
             self._task = None
         return self._warning
 
     def _plan(self) -> Plan[str]:
-        return (yield from unless_deleted(self._context, (yield from check_once(self._context))))
+        context = self._context
+        if warning := (yield from check_unclaimed(context)):
+            return warning
+        if (yield from look_once(context)):
+            # A shard has no driver for a moment when an event process hands it over or is restarted.
+            yield Pause(CONFIRM_S)
+            warning = yield from look_once(context)
+        else:
+            warning = yield from check_members(context)
+        return (yield from unless_deleted(context, warning))

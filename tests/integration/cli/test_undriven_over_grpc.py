@@ -39,6 +39,7 @@ COMMANDS = (
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_watch, "RECONNECT_S", 0.05)
+    monkeypatch.setattr(driver_check, "CONFIRM_S", 0.05)
     monkeypatch.setattr(driver_check, "DRIVEN_S", 0.0)
     monkeypatch.setattr(driver_check, "WARNING_S", 0.0)
     monkeypatch.setattr(driver_check, "_COMMANDS_PER_S", 1_000_000)
