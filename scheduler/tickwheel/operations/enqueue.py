@@ -44,11 +44,16 @@ def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMe
 
 
 def enqueue_messages(
-    context: NamespaceContext, queue: str, messages: Iterable[NewMessage], limit: CreationLimit | None = None
+    context: NamespaceContext,
+    queue: str,
+    messages: Iterable[NewMessage],
+    limit: CreationLimit | None = None,
+    uid: bytes = b"",
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message.
 
-    Without messages, no queue is created. ``limit`` is the limit of auto-create for the token of the caller.
+    Without messages, no queue is created. ``limit`` is the limit of auto-create for the token of the caller. ``uid``:
+    see `ensure`.
     """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
@@ -56,7 +61,7 @@ def enqueue_messages(
     first = list(islice(items, 1))
     if not first:
         return []
-    config = yield from ensure(context, queue, limit)
+    config = yield from ensure(context, queue, limit, uid)
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, chain(first, items)):

@@ -92,13 +92,20 @@ def create(
             return (yield from publish_config(context, queue))
 
 
-def ensure(context: NamespaceContext, queue: str, limit: CreationLimit | None = None) -> Plan[QueueConfig]:
-    """Return the queue's configuration. A missing queue is created with the defaults.
+def ensure(
+    context: NamespaceContext, queue: str, limit: CreationLimit | None = None, uid: bytes = b""
+) -> Plan[QueueConfig]:
+    """Return the queue's configuration. A missing queue is created with the defaults, unless its ``uid`` is passed.
 
     Raises Forbidden if the creation would exceed the ``limit`` of the caller's token.
-    Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``.
+    Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``, or if it does
+    not have the ``uid``.
     """
     known = context.configs.get(queue)
+    if uid and (known is None or known.uid != uid):
+        known = yield from context.fetch_config(queue)
+        if known.uid != uid:
+            raise QueueNotFound(f"queue {queue!r} was deleted, and was created again by another program")
     if known is None and (known := (yield from context.load_config(queue))) is not None:
         yield from confirm_earlier_changes(context, [0])
     if known is not None:

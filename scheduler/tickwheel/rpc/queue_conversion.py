@@ -55,6 +55,7 @@ def queue_to_proto(name: str, config: QueueConfig) -> admin.Queue:
         number=config.number,
         version=config.version,
         deleting=config.deleting,
+        uid=config.uid,
     )
 
 

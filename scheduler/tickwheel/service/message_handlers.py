@@ -77,7 +77,9 @@ class MessageHandlers(LeaseHandlers):
     async def enqueue_batch(
         self, request: calls.EnqueueBatchRequest, namespace: Namespace, queue: str
     ) -> calls.EnqueueBatchResponse:
-        return calls.EnqueueBatchResponse(results=await _enqueue_all(namespace, queue, request.messages))
+        return calls.EnqueueBatchResponse(
+            results=await _enqueue_all(namespace, queue, request.messages, request.queue_uid)
+        )
 
     async def enqueue_stream(self, requests: AsyncIterator[calls.EnqueueStreamRequest]) -> calls.EnqueueStreamResponse:
         response = calls.EnqueueStreamResponse()
@@ -293,15 +295,15 @@ def _parse_stream_options(first: calls.DequeueStreamRequest) -> DequeueOptions:
 
 
 async def _enqueue_all(
-    namespace: Namespace, queue: str, items: Sequence[messages.NewMessage]
+    namespace: Namespace, queue: str, items: Sequence[messages.NewMessage], uid: bytes = b""
 ) -> list[messages.EnqueueResult]:
     new = [message_conversion.new_message_from_proto(item) for item in items]
     results: Sequence[EnqueueResult | RefusedMessage]
     if len(new) == 1:
         # Some clients send even a single message as a batch.
-        results = [await namespace.enqueue_batcher.try_enqueue(queue, new[0])]
+        results = [await namespace.enqueue_batcher.try_enqueue(queue, new[0], uid)]
     else:
-        results = await namespace.run(enqueue_messages(namespace.context, queue, new, creation_limit()))
+        results = await namespace.run(enqueue_messages(namespace.context, queue, new, creation_limit(), uid))
     return [
         messages.EnqueueResult(id=item.id, refusal=error_to_proto(to_error(queue, item)))
         if isinstance(item, RefusedMessage)

@@ -25,14 +25,16 @@ class EnqueueResponse(_message.Message):
     def __init__(self, result: _Optional[_Union[_message_pb2.EnqueueResult, _Mapping]] = ...) -> None: ...
 
 class EnqueueBatchRequest(_message.Message):
-    __slots__ = ("namespace", "queue", "messages")
+    __slots__ = ("namespace", "queue", "messages", "queue_uid")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_UID_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     queue: str
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
-    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ...) -> None: ...
+    queue_uid: bytes
+    def __init__(self, namespace: _Optional[str] = ..., queue: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., queue_uid: _Optional[bytes] = ...) -> None: ...
 
 class EnqueueBatchResponse(_message.Message):
     __slots__ = ("results",)

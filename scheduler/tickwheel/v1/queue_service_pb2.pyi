@@ -65,7 +65,7 @@ class QueueSettings(_message.Message):
     def __init__(self, exclusive_key: _Optional[str] = ..., indexed: _Optional[_Union[QueueSettings.Keys, _Mapping]] = ..., lease_ms: _Optional[int] = ..., max_attempts: _Optional[int] = ..., backoff_ms: _Optional[int] = ..., backoff_max_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ..., errored_retention_ms: _Optional[int] = ..., payload_limit_bytes: _Optional[int] = ..., forecast: bool = ..., sink: _Optional[str] = ...) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("name", "settings", "enqueue_blocked", "dequeue_blocked", "number", "version", "deleting")
+    __slots__ = ("name", "settings", "enqueue_blocked", "dequeue_blocked", "number", "version", "deleting", "uid")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     ENQUEUE_BLOCKED_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class Queue(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DELETING_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: QueueSettings
     enqueue_blocked: bool
@@ -80,7 +81,8 @@ class Queue(_message.Message):
     number: int
     version: int
     deleting: bool
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., deleting: bool = ...) -> None: ...
+    uid: bytes
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., enqueue_blocked: bool = ..., dequeue_blocked: bool = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., deleting: bool = ..., uid: _Optional[bytes] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("namespace", "queue", "settings", "update")

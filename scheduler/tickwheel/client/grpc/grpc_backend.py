@@ -15,7 +15,7 @@ from tickwheel.client.grpc.grpc_message_wait import AwaitSupport, GrpcMessageWai
 from tickwheel.client.grpc.grpc_queue_backend import GrpcQueueBackend
 from tickwheel.client.grpc.message_pages import GrpcMessagePager
 from tickwheel.client.grpc.request_chunks import BATCH_MESSAGES, chunk_leases, chunk_new_messages
-from tickwheel.errors import InvalidArgument
+from tickwheel.errors import InvalidArgument, QueueNotFound
 from tickwheel.model import validation
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.results import Change, Explanation
@@ -65,8 +65,15 @@ class GrpcBackend(GrpcQueueBackend):
             )
         results: list[EnqueueResult | RefusedMessage] = []
         for chunk in chunk_new_messages(new_messages):
-            request = calls.EnqueueBatchRequest(namespace=self._context.namespace, queue=queue, messages=chunk)
-            reply = yield RpcCall("EnqueueBatch", request)
+            request = calls.EnqueueBatchRequest(
+                namespace=self._context.namespace, queue=queue, messages=chunk, queue_uid=self._uids.get(queue, b"")
+            )
+            try:
+                reply = yield RpcCall("EnqueueBatch", request)
+            except QueueNotFound:
+                # As over Redis, the next call creates the queue, unless the program does it.
+                self._uids.pop(queue, None)
+                raise
             for result in reply.results:
                 if result.HasField("refusal"):
                     results.append(RefusedMessage(result.id, conflicts=result.refusal.reason == "ID_CONFLICT"))

@@ -39,6 +39,8 @@ class GrpcQueueBackend:
         self._context = context
         # Whether the service may offer `CheckDrivers`. An older service does not.
         self._may_check_drivers = True
+        # The uids of the queues that this client has created or updated, by name. An earlier service sends none.
+        self._uids: dict[str, bytes] = {}
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -61,6 +63,7 @@ class GrpcQueueBackend:
 
     def delete_queue(self, queue: str, purge: bool) -> GrpcRemover:
         validation.boolean("purge", purge)
+        self._uids.pop(queue, None)
         return GrpcRemover(
             "DeleteQueue", admin.DeleteQueueRequest(**self._queue_fields(queue), purge=purge), self._call_once
         )
@@ -91,6 +94,7 @@ class GrpcQueueBackend:
         settings = queue_conversion.partial_settings_to_proto(options)
         request = admin.CreateQueueRequest(**self._queue_fields(queue), settings=settings, update=update)
         reply = yield RpcCall("CreateQueue", request)
+        self._uids[queue] = reply.queue.uid
         return queue_conversion.queue_from_proto(reply.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:

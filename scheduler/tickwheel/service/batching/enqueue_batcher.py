@@ -55,10 +55,15 @@ class EnqueueBatcher:
             raise to_error(queue, result)
         return result
 
-    async def try_enqueue(self, queue: str, new: NewMessage) -> Result:
-        """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error."""
+    async def try_enqueue(self, queue: str, new: NewMessage, uid: bytes = b"") -> Result:
+        """Enqueue one message as `enqueue` does, but return a rejection by the server instead of raising its error.
+
+        ``uid``: see `ensure`.
+        """
         context = self._context
-        config = context.configs.get(queue) or await self._ensure(queue)
+        config = context.configs.get(queue)
+        if config is None or (uid and config.uid != uid):
+            config = await (self._run_in_turns(ensure(context, queue, uid=uid)) if uid else self._ensure(queue))
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
