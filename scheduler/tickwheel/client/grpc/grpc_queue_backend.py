@@ -9,6 +9,7 @@ from typing import Any
 from tickwheel import limits
 from tickwheel.client.grpc.call_retry import UnknownMethod
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
+from tickwheel.errors import QueueConfigConflict
 from tickwheel.model import message_content, validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import ForecastMinute, Lateness
@@ -93,7 +94,12 @@ class GrpcQueueBackend:
         validation.boolean("update", update)
         settings = queue_conversion.partial_settings_to_proto(options)
         request = admin.CreateQueueRequest(**self._queue_fields(queue), settings=settings, update=update)
-        reply = yield RpcCall("CreateQueue", request)
+        try:
+            reply = yield RpcCall("CreateQueue", request)
+        except QueueConfigConflict:
+            # The program knows now that there is another queue.
+            self._uids.pop(queue, None)
+            raise
         self._uids[queue] = reply.queue.uid
         return queue_conversion.queue_from_proto(reply.queue)
 
