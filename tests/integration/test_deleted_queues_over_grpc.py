@@ -23,6 +23,7 @@ def direct(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwhee
 @pytest.fixture
 def over_grpc(real_time_service: ServiceThread, direct: Tickwheel) -> Iterator[Tickwheel]:
     with Tickwheel(real_time_service.url, namespace=direct._context.namespace) as client:
+        client._untraced_backend.expect_created_queues()
         yield client
 
 
@@ -82,6 +83,7 @@ def test_a_service_that_knows_an_earlier_queue_of_the_name_accepts_the_uid_of_th
     with ServiceThread(tickwheel_server.url) as other, Tickwheel(other.url, namespace=namespace) as client:
         over_grpc.create_queue("orders").enqueue(id="before")
         direct.delete_queue("orders", purge=True)
+        client._untraced_backend.expect_created_queues()
         queue = client.create_queue("orders")
         # The first service still has the configuration of the deleted queue.
         over_grpc._untraced_backend._uids["orders"] = client._untraced_backend._uids["orders"]  # type: ignore[attr-defined]

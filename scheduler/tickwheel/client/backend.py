@@ -123,6 +123,12 @@ class Backend(Protocol):
 
     def set_setting(self, name: str, value: str | None) -> Plan[None]: ...
 
+    def expect_created_queues(self) -> None:
+        """Let an enqueue fail with QueueNotFound if the queue is not the one that this client has created.
+
+        A client that calls the shards does so for each queue that it knows.
+        """
+
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         """Return a warning if no event process drives the namespace, or an empty text. A client of the service asks the
         service, and gets an empty text from an older one.

@@ -173,6 +173,7 @@ class ClientGroup:
         return options
 
     def _set_up(self, client: C) -> C:
+        client._untraced_backend.expect_created_queues()
         if not self.warns_undriven:
             client._processes.notice.turn_off()
         return client

@@ -40,8 +40,9 @@ class GrpcQueueBackend:
         self._context = context
         # Whether the service may offer `CheckDrivers`. An older service does not.
         self._may_check_drivers = True
-        # The uids of the queues that this client has created or updated, by name. An earlier service sends none.
+        # The uids of the queues that this client has created or updated, by name, if it expects them.
         self._uids: dict[str, bytes] = {}
+        self._expects_created_queues = False
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -100,7 +101,9 @@ class GrpcQueueBackend:
             # The program knows now that there is another queue.
             self._uids.pop(queue, None)
             raise
-        self._uids[queue] = reply.queue.uid
+        if self._expects_created_queues:
+            # An earlier service sends no uid.
+            self._uids[queue] = reply.queue.uid
         return queue_conversion.queue_from_proto(reply.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
@@ -135,6 +138,9 @@ class GrpcQueueBackend:
         for raw in setting_value(value):
             request.value = raw.decode()
         yield RpcCall("SetSetting", request)
+
+    def expect_created_queues(self) -> None:
+        self._expects_created_queues = True
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         if not self._may_check_drivers:
