@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -10,12 +9,12 @@ import pytest
 
 from tests.integration.generic_client import GenericClient
 from tests.integration.service_thread import ServiceThread
+from tests.support.earlier_service import remove_rpc
 from tests.support.several_queues import LONG_S, NAMES, Caller
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.errors import NamespaceGone, TickwheelError
 from tickwheel.redis.wait_list import WaitList
-from tickwheel.rpc.methods import METHODS
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -148,8 +147,7 @@ def test_an_older_service_is_polled_as_before_and_reported_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    unheard = replace(METHODS["AwaitMessages"], path="/tickwheel.v1.MessageService/Unheard")
-    monkeypatch.setitem(METHODS, "AwaitMessages", unheard)
+    remove_rpc(monkeypatch, "AwaitMessages")
     with (
         caplog.at_level("WARNING", "tickwheel"),
         Tickwheel(real_time_service.url, namespace=direct._context.namespace) as tickwheel,

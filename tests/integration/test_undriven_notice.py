@@ -2,9 +2,6 @@
 
 import asyncio
 import logging
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
+from tests.support.undriven_clients import checks, run_script
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import NewMessage, Tickwheel, aio
 from tickwheel.client import driver_watch, undriven_notice
@@ -53,10 +51,6 @@ def claimed(client: Tickwheel, server: Any) -> Tickwheel:
     return client
 
 
-def checks() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "tickwheel-undriven"]
-
-
 @pytest.mark.parametrize("fixture", ["client", "claimed"])
 def test_a_client_whose_messages_nobody_makes_deliverable_logs_one_warning_a_minute(
     request: pytest.FixtureRequest, warnings: Callable[[], list[str]], fixture: str
@@ -90,14 +84,7 @@ def test_after_a_claim_was_found_a_check_has_only_the_part_that_does_not_delay_t
 def test_a_script_whose_namespace_was_never_driven_warns_before_it_ends(
     tickwheel_server: PrivateServer, namespace: str
 ) -> None:
-    script = """
-import sys
-from tickwheel import Tickwheel
-Tickwheel(sys.argv[1], namespace=sys.argv[2]).queue("jobs").enqueue(delay=3600)
-"""
-    command = [sys.executable, "-c", script, tickwheel_server.url, namespace]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr.startswith(f"no event process drives namespace {namespace!r}")
+    assert run_script(tickwheel_server.url, namespace).startswith(f"no event process drives namespace {namespace!r}")
 
 
 def test_a_client_that_starts_an_event_process_does_not_warn_before_the_process_drives(

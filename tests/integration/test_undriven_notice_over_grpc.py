@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,13 @@ import pytest
 
 from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
 from tests.integration.service_thread import ServiceThread
+from tests.support.earlier_service import remove_rpc
+from tests.support.undriven_clients import checks, run_script
 from tests.support.wait_until import eventually, eventually_in_task
 from tickwheel import Tickwheel, aio
 from tickwheel.client import driver_watch, undriven_notice
 from tickwheel.client.admin import Admin
 from tickwheel.client.grpc.blocking_executor import GrpcExecutor
-from tickwheel.rpc.methods import METHODS
 from tickwheel.service import driver_check
 from tickwheel.service.driver_check import DriverCheck
 from tickwheel.testing import PrivateServer
@@ -45,10 +43,6 @@ def client(real_time_service: ServiceThread, namespace: str) -> Iterator[Tickwhe
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.message for line in caplog.records if (line.name, line.levelno) == ("tickwheel", logging.WARNING)]
-
-
-def checks() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "tickwheel-undriven"]
 
 
 def ask(client: Tickwheel) -> str:
@@ -79,14 +73,7 @@ def test_an_asyncio_client_logs_the_same_warning(
 
 
 def test_a_script_warns_before_it_ends(real_time_service: ServiceThread, namespace: str) -> None:
-    script = """
-import sys
-from tickwheel import Tickwheel
-Tickwheel(sys.argv[1], namespace=sys.argv[2]).queue("jobs").enqueue(delay=3600)
-"""
-    command = [sys.executable, "-c", script, real_time_service.url, namespace]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr.startswith(f"{WARNING} {namespace!r}")
+    assert run_script(real_time_service.url, namespace).startswith(f"{WARNING} {namespace!r}")
 
 
 def test_a_client_warns_later_if_its_driver_is_killed_before_it_files_the_timer(
@@ -142,8 +129,7 @@ def test_a_client_of_an_older_service_asks_once_and_logs_nothing(
         return begin_call(executor, step, *args)
 
     monkeypatch.setattr(GrpcExecutor, "_begin_call", recorded)
-    unknown = replace(METHODS["CheckDrivers"], path="/tickwheel.v1.QueueService/Unknown")
-    monkeypatch.setitem(METHODS, "CheckDrivers", unknown)
+    remove_rpc(monkeypatch, "CheckDrivers")
     monkeypatch.setattr(driver_watch, "QUIET_MS", 1)
     monkeypatch.setattr(undriven_notice, "PAUSE_S", 0.0)
     for _ in range(3):

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 from tests.fault.event_processes import EventProcessChild, wait_for_a_claim
 from tests.integration.cli.command_runner import Run
 from tests.integration.service_thread import ServiceThread
+from tests.support.earlier_service import remove_rpc
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
 from tickwheel.client.grpc.grpc_queue_backend import GrpcDriverWatch
-from tickwheel.rpc.methods import METHODS
 from tickwheel.service import driver_check
 from tickwheel.storage.keys import election_key
 from tickwheel.testing import PrivateServer
@@ -102,8 +101,7 @@ def test_a_command_warns_after_the_last_event_process_of_an_election_by_lease_wa
 def test_a_command_does_not_warn_and_does_not_fail_with_an_older_service(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = replace(METHODS["CheckDrivers"], path="/tickwheel.v1.QueueService/Unknown")
-    monkeypatch.setitem(METHODS, "CheckDrivers", unknown)
+    remove_rpc(monkeypatch, "CheckDrivers")
     for command in COMMANDS:
         assert "warning" not in run(*command).stderr
 
@@ -130,8 +128,7 @@ def test_a_worker_warns_at_its_start_and_again_and_again_while_nobody_drives(
 def test_a_worker_of_an_older_service_does_not_warn(
     real_time_service: ServiceThread, namespace: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unknown = replace(METHODS["CheckDrivers"], path="/tickwheel.v1.QueueService/Unknown")
-    monkeypatch.setitem(METHODS, "CheckDrivers", unknown)
+    remove_rpc(monkeypatch, "CheckDrivers")
     checks: list[bool] = []
     check = GrpcDriverWatch.check
 
