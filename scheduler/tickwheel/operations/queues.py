@@ -102,14 +102,16 @@ def ensure(
     not have the ``uid``.
     """
     known = context.configs.get(queue)
-    if uid and (known is None or known.uid != uid):
-        known = yield from context.fetch_config(queue)
-        if known.uid != uid:
-            raise QueueNotFound(f"queue {queue!r} was deleted, and was created again by another program")
-    if known is None and (known := (yield from context.load_config(queue))) is not None:
-        yield from confirm_earlier_changes(context, [0])
+    if known is None or (uid and known.uid != uid):
+        known = yield from context.load_config(queue)
+        if known is not None:
+            yield from confirm_earlier_changes(context, [0])
     if known is not None:
+        if uid and known.uid != uid:
+            raise QueueNotFound(f"queue {queue!r} was deleted, and was created again by another program")
         return known
+    if uid:
+        raise context.queue_not_found_error(queue)
     if not context.auto_create:
         raise QueueNotFound(
             f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues"

@@ -9,7 +9,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Final
 
-from tickwheel.client.driver_watch import QUIET_MS, check_members, check_unclaimed, look_once, unless_deleted
+from tickwheel.client.driver_watch import QUIET_MS, check_members, is_unclaimed, look_once, unless_deleted
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import TickwheelError
 from tickwheel.operations.context import NamespaceContext
@@ -68,12 +68,11 @@ class DriverCheck:
 
     def _plan(self) -> Plan[str]:
         context = self._context
-        if warning := (yield from check_unclaimed(context)):
-            return warning
-        if (yield from look_once(context)):
+        warning = yield from look_once(context)
+        if not warning:
+            warning = yield from check_members(context)
+        elif not (yield from is_unclaimed(context)):
             # A shard has no driver for a moment when an event process hands it over or is restarted.
             yield Pause(CONFIRM_S)
             warning = yield from look_once(context)
-        else:
-            warning = yield from check_members(context)
         return (yield from unless_deleted(context, warning))

@@ -71,7 +71,7 @@ class GrpcBackend(GrpcQueueBackend):
             try:
                 reply = yield RpcCall("EnqueueBatch", request)
             except QueueNotFound:
-                # As over Redis, the next call creates the queue, unless the program does it.
+                # The next call creates the queue, unless the app declares it before.
                 self._uids.pop(queue, None)
                 raise
             for result in reply.results:

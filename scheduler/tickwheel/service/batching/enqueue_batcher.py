@@ -44,8 +44,8 @@ class EnqueueBatcher:
         self._group_sizes = group_sizes
         self._has_waiters = has_waiters
         self._run_in_turns = run_in_turns or run
-        # By caller and queue.
-        self._creations: dict[tuple[str, str], asyncio.Future[QueueConfig]] = {}
+        # By caller, queue and uid.
+        self._creations: dict[tuple[str, str, bytes], asyncio.Future[QueueConfig]] = {}
         self._buffers: dict[str, _QueueBuffer] = {}
 
     async def enqueue(self, queue: str, new: NewMessage) -> EnqueueResult:
@@ -63,7 +63,7 @@ class EnqueueBatcher:
         context = self._context
         config = context.configs.get(queue)
         if config is None or (uid and config.uid != uid):
-            config = await (self._run_in_turns(ensure(context, queue, uid=uid)) if uid else self._ensure(queue))
+            config = await self._ensure(queue, uid)
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
@@ -77,20 +77,20 @@ class EnqueueBatcher:
                 await asyncio.sleep(0)
         return result
 
-    async def _ensure(self, queue: str) -> QueueConfig:
+    async def _ensure(self, queue: str, uid: bytes) -> QueueConfig:
         """Return the configuration of the queue, which is possibly new. Concurrent calls of a caller create it once, or
         get the same error: to send a configuration to 256 shards takes the event loop some milliseconds.
         """
-        key = PLACE.get()[0], queue
+        key = PLACE.get()[0], queue, uid
         creation = self._creations.get(key)
         if creation is None:
-            plan = ensure(self._context, queue, creation_limit())
+            plan = ensure(self._context, queue, creation_limit(), uid)
             creation = self._creations[key] = asyncio.ensure_future(self._run_in_turns(plan))
             creation.add_done_callback(lambda done: self._end_creation(key, done))
         # The creation goes on if this call is cancelled.
         return await asyncio.shield(creation)
 
-    def _end_creation(self, key: tuple[str, str], creation: "asyncio.Future[QueueConfig]") -> None:
+    def _end_creation(self, key: tuple[str, str, bytes], creation: "asyncio.Future[QueueConfig]") -> None:
         del self._creations[key]
         if not creation.cancelled():
             # Otherwise, asyncio logs an error that no call has got, because all were cancelled.
