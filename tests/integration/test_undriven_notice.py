@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,41 @@ def test_a_client_whose_messages_nobody_makes_deliverable_logs_one_warning_a_min
     assert warning.startswith(f"no event process drives namespace {client._context.namespace!r}")
 
 
+def test_clients_of_one_program_log_one_warning_a_minute_about_a_namespace(
+    tickwheel_server: PrivateServer, namespace: str, warnings: Callable[[], list[str]]
+) -> None:
+    for n in range(4):
+        with Tickwheel(tickwheel_server.url, namespace=namespace + "-other" * (n % 2)) as client:
+            client.queue("jobs").enqueue(delay=HOUR)
+            eventually(lambda: not checks(), "no check is in progress")
+    first, other = warnings()
+    assert f"namespace {namespace!r}" in first
+    assert f"namespace {namespace + '-other'!r}" in other
+
+
+def test_a_client_that_has_found_a_driver_checks_again_within_the_minute(
+    claimed: Tickwheel, server: Any, warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undriven_notice, "CHECK_PAUSE_S", 0.0)
+    queue = claimed.queue("jobs")
+    queue.enqueue(delay=HOUR)
+    clock = shard_key(claimed._context.namespace, 0, "clock")
+    fences = count(8)
+
+    def driver_has_moved() -> bool:
+        server.hset(clock, "fence", pack_fence(3, next(fences)))
+        return not checks()
+
+    eventually(driver_has_moved, "the first check has found a driver")
+    assert warnings() == []
+    queue.enqueue(delay=HOUR)
+    eventually(warnings, "the second check warns")
+
+
 def test_after_a_claim_was_found_a_check_has_only_the_part_that_does_not_delay_the_end_of_the_program(
     claimed: Tickwheel, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undriven_notice, "PAUSE_S", 0.0)
+    monkeypatch.setattr(undriven_notice, "CHECK_PAUSE_S", 0.0)
     queue = claimed.queue("jobs")
     queue.enqueue(delay=HOUR)
     eventually(lambda: not checks(), "the first check has ended")

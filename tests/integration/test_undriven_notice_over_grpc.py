@@ -131,7 +131,7 @@ def test_a_client_of_an_older_service_asks_once_and_logs_nothing(
     monkeypatch.setattr(GrpcExecutor, "_begin_call", recorded)
     remove_rpc(monkeypatch, "CheckDrivers")
     monkeypatch.setattr(driver_watch, "QUIET_MS", 1)
-    monkeypatch.setattr(undriven_notice, "PAUSE_S", 0.0)
+    monkeypatch.setattr(undriven_notice, "CHECK_PAUSE_S", 0.0)
     for _ in range(3):
         client.queue("jobs").enqueue(delay=HOUR)
         eventually(lambda: not checks(), "no check is in progress")

@@ -19,21 +19,26 @@ from tickwheel.errors import TickwheelError
 from tickwheel.model.message import EnqueueResult
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.pools import ConnectionPools
+from tickwheel.runtime.log_throttle import LogThrottle
 
-# A client begins at most one check in this time, in seconds.
+# A program logs at most one warning about a namespace in this time, in seconds.
 PAUSE_S: Final = 60.0
+# A client begins at most one check in this time, in seconds. A check lasts a little longer than 2 * QUIET_MS.
+CHECK_PAUSE_S: Final = 25.0
 # The first part of a check delays the end of the program by at most about this time, in seconds.
 _AT_ONCE_S: Final = 1.0
 # They end a check. The calls of the client report that the server cannot be reached.
 _IGNORED: Final = (TickwheelError, OSError)
 
 _log = getLogger("tickwheel")
+# All clients of the program share it, because a program can open a client for each call.
+_throttle: Final = LogThrottle(PAUSE_S)
 # Checks the namespace with the plans of the backend, until the event is set.
 Check = Callable[[Backend, threading.Event], None]
 
 
 class UndrivenNotice:
-    """The warning of one client. Thread-safe.
+    """The checks of one client. Thread-safe.
 
     If nobody has ever driven the namespace, the client warns at once. Otherwise it compares what the shards show over
     time. A client of the service asks the service instead. The embedded server of a data directory is driven while
@@ -54,29 +59,29 @@ class UndrivenNotice:
         self._is_needed = False
 
     def on_enqueued(self, results: Iterable[EnqueueResult], backend: Backend) -> None:
-        """Begin a check if one of the messages is not due yet, unless a check began less than PAUSE_S ago.
+        """Begin a check if one of the messages is not due yet, unless a check began less than CHECK_PAUSE_S ago.
 
         ``backend`` builds the plans of the check.
         """
         if not self._is_needed or monotonic() < self._next_at:
             return
         if any(result.state == "invisible" for result in results):
-            self._next_at = monotonic() + PAUSE_S
-            self._closed = closed = threading.Event()
+            self._next_at = monotonic() + CHECK_PAUSE_S
             if self._was_claimed:
-                self._start(self._compare, backend, closed, daemon=True)
+                self._start(self._compare, backend, self._closed, daemon=True)
             else:
                 # The program does not end before this thread. Otherwise a short script would never log the warning.
-                self._start(self._check_at_once, backend, closed, daemon=False)
+                self._start(self._check_at_once, backend, self._closed, daemon=False)
 
     def close(self) -> None:
-        """End the check that is in progress, except for its first part, which is short."""
-        self._closed.set()
+        """End the checks that are in progress, except for their first part, which is short."""
+        closed, self._closed = self._closed, threading.Event()
+        closed.set()
 
     def _check_at_once(self, backend: Backend, closed: threading.Event) -> None:
         with suppress(*_IGNORED), closing(self._executor(_AT_ONCE_S)) as io:
             if warning := io.run(backend.check_unclaimed()):
-                _log.warning("%s", warning)
+                self._log(warning)
                 return
             self._was_claimed = True
         if not closed.is_set():
@@ -93,7 +98,11 @@ class UndrivenNotice:
             if closed.wait(pause_s):
                 return
             if (warning := io.run(watch.check(is_thorough=True))) and not closed.is_set():
-                _log.warning("%s", warning)
+                self._log(warning)
+
+    def _log(self, warning: str) -> None:
+        if _throttle.should_log(f"{self._settings.display_url} {self._settings.namespace}"):
+            _log.warning("%s", warning)
 
     def _executor(self, seconds: float) -> Any:
         """Return an executor with connections of its own, whose calls are retried for at most ``seconds``."""

@@ -13,20 +13,21 @@ _VARIABLE_PARTS: Final = re.compile(r"\b(?:\d[\d.]* (?:s|attempts)|(?:attempt|sh
 
 
 class LogThrottle:
-    """Accepts the same text at most once every ``PAUSE_S`` seconds. Thread-safe.
+    """Accepts the same text at most once every ``pause_s`` seconds. Thread-safe.
 
     Texts count as the same if they differ only in numbers of attempts, durations or shard numbers. The first accepted
     text sets ``has_logged`` to True. The caller resets this attribute when it logs the recovery.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float = PAUSE_S) -> None:
+        self._pause_s = pause_s
         self.has_logged = False
         self._logged_at: dict[str, float] = {}
 
     def should_log(self, text: str) -> bool:
-        """Accept the text and return True. If it was accepted in the last ``PAUSE_S`` seconds, return False."""
+        """Accept the text and return True. If it was accepted in the last ``pause_s`` seconds, return False."""
         now, text = monotonic(), _VARIABLE_PARTS.sub("", text)
-        if now - self._logged_at.get(text, -PAUSE_S) < PAUSE_S:
+        if now - self._logged_at.get(text, -self._pause_s) < self._pause_s:
             return False
         if len(self._logged_at) >= _TEXTS_MAX:
             self._logged_at.clear()
