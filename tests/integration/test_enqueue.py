@@ -47,6 +47,17 @@ def test_payloads_of_every_size_are_delivered_unchanged(tw: Tickwheel, size: int
     assert queue.get("m", value).payload == b""
 
 
+@pytest.mark.parametrize(
+    "invalid", [{"payload": bytes(limits.PAYLOAD_BYTES + 1)}, {"delay": -MS}, {"max_attempts": 0}, {"priority": 10}]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_invalid_message_creates_no_queue(tw: Tickwheel, invalid: dict[str, Any], count: int) -> None:
+    with pytest.raises(InvalidArgument):
+        tw.queue("new").enqueue_many([NewMessage(**options) for options in ({}, invalid)][-count:])
+    assert tw.queues() == []
+    assert tw.queue("new").enqueue().created
+
+
 @pytest.mark.parametrize("size", [limits.INLINE_BYTES, limits.INLINE_BYTES + 1])
 @pytest.mark.parametrize("end", ["complete", "cancel", "retire"])
 def test_a_large_payload_is_stored_separately_and_deleted_with_its_message(

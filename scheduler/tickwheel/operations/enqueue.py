@@ -52,16 +52,18 @@ def enqueue_messages(
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message.
 
-    Without messages, no queue is created. ``limit`` is the limit of auto-create for the token of the caller. ``uid``:
-    see `ensure`.
+    No queue is created without messages, or if one of the first `limits.CALL_MESSAGES` is invalid. ``limit`` is the
+    limit of auto-create for the token of the caller. ``uid``: see `ensure`.
     """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
     items = iter_argument(messages)
-    first = list(islice(items, 1))
+    first = list(islice(items, limits.CALL_MESSAGES))
     if not first:
         return []
-    config = yield from ensure(context, queue, limit, uid)
+    config = yield from ensure(
+        context, queue, limit, uid, check=lambda config: check_all(context, queue, config, first)
+    )
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, chain(first, items)):
@@ -78,6 +80,14 @@ def check_new(new: object) -> None:
         raise InvalidArgument(
             f"enqueue_many takes NewMessage objects, not {type(new).__name__} {validation.preview(new)}"
         )
+
+
+def check_all(context: NamespaceContext, queue: str, config: QueueConfig, messages: Iterable[NewMessage]) -> None:
+    """Raise the error of the first message that is invalid in a queue with this configuration."""
+    packer = Packer(context, queue, config)
+    for new in messages:
+        check_new(new)
+        packer.pack(new)
 
 
 def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:

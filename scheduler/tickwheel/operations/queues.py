@@ -93,10 +93,16 @@ def create(
 
 
 def ensure(
-    context: NamespaceContext, queue: str, limit: CreationLimit | None = None, uid: bytes = b""
+    context: NamespaceContext,
+    queue: str,
+    limit: CreationLimit | None = None,
+    uid: bytes = b"",
+    *,
+    check: Callable[[QueueConfig], None] = lambda _: None,
 ) -> Plan[QueueConfig]:
     """Return the queue's configuration. A missing queue is created with the defaults, unless its ``uid`` is passed.
 
+    Before a queue is created, ``check`` is called with its configuration, and can raise an error.
     Raises Forbidden if the creation would exceed the ``limit`` of the caller's token.
     Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``, or if it does
     not have the ``uid``.
@@ -117,7 +123,9 @@ def ensure(
             f"there is no queue {queue!r} in namespace {context.namespace!r}, which does not create queues"
             f" automatically; call create_queue({queue!r}) first"
         )
-    yield from _create(context, queue, QueueConfig(), limit, charge_nobody if limit is None else limit.charge)
+    config = QueueConfig()
+    check(config)
+    yield from _create(context, queue, config, limit, charge_nobody if limit is None else limit.charge)
     return (yield from publish_config(context, queue))
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from tickwheel.errors import OutboxFull, QueueBlocked
+from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_error
+from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, check_all, send, to_error
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
@@ -63,7 +64,7 @@ class EnqueueBatcher:
         context = self._context
         config = context.configs.get(queue)
         if config is None or (uid and config.uid != uid):
-            config = await self._ensure(queue, uid)
+            config = await self._ensure(queue, uid, new)
         buffer = self._buffers.get(queue)
         if buffer is None or buffer.packer.uid != config.uid:
             # The old buffer still sends the messages that wait in it.
@@ -77,10 +78,21 @@ class EnqueueBatcher:
                 await asyncio.sleep(0)
         return result
 
-    async def _ensure(self, queue: str, uid: bytes) -> QueueConfig:
+    async def _ensure(self, queue: str, uid: bytes, new: NewMessage) -> QueueConfig:
         """Return the configuration of the queue, which is possibly new. Concurrent calls of a caller create it once, or
         get the same error: to send a configuration to 256 shards takes the event loop some milliseconds.
+
+        Raises InvalidArgument if the queue is missing and ``new`` is invalid in a new queue.
         """
+        try:
+            check_all(self._context, queue, QueueConfig(), [new])
+        except InvalidArgument:
+            # The message may be valid if the queue exists. Its error must not become the answer of other calls.
+            check = partial(check_all, self._context, queue, messages=[new])
+            existing: QueueConfig = await self._run_in_turns(
+                ensure(self._context, queue, creation_limit(), uid, check=check)
+            )
+            return existing
         key = PLACE.get()[0], queue, uid
         creation = self._creations.get(key)
         if creation is None:
