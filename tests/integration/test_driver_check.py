@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,10 +16,11 @@ from tests.security.tokens import entry, generic_client, write_token_file
 from tests.support.wait_until import eventually_in_task
 from tickwheel import Tickwheel
 from tickwheel.client import driver_watch
-from tickwheel.errors import Unavailable
+from tickwheel.errors import LimitExceeded, Unavailable
 from tickwheel.plan import Pause
 from tickwheel.service import driver_check
-from tickwheel.service.driver_check import DriverCheck
+from tickwheel.service.call_limits import PLACE
+from tickwheel.service.driver_check import CheckPace, DriverCheck
 from tickwheel.service.namespaces import Namespace
 from tickwheel.storage.fence import FENCE_BYTES
 from tickwheel.storage.keys import shard_key
@@ -56,7 +58,7 @@ def check_in_loop(
                 plans.append(plan)
                 return await run_plan(plan, effects)
 
-            opened.driver_check = DriverCheck(opened.context, recorded)
+            opened.driver_check = DriverCheck(opened.context, recorded, CheckPace())
             await check(opened, plans)
 
     asyncio.run(run())
@@ -110,7 +112,7 @@ def test_a_check_that_fails_and_one_of_a_deleted_namespace_find_nothing(
         raise Unavailable("the server does not answer", may_have_happened=False)
 
     async def check(opened: Namespace, plans: list[object]) -> None:
-        assert await DriverCheck(opened.context, fail).find_warning() == ""
+        assert await DriverCheck(opened.context, fail, CheckPace()).find_warning() == ""
         tickwheel_server.clear(namespace)
         assert await opened.driver_check.find_warning() == ""
         assert len(plans) == 1
@@ -148,13 +150,47 @@ def test_released_shards_are_checked_again_before_a_warning(
             except StopIteration as end:
                 return str(end.value)
 
-        assert (await DriverCheck(opened.context, run).find_warning() == "") is is_claimed
+        assert (await DriverCheck(opened.context, run, CheckPace()).find_warning() == "") is is_claimed
         assert pauses == 1
 
     with Tickwheel(tickwheel_server.url, namespace=namespace) as client:
         opened_shards = client._context.shards
     set_fence(bytes(FENCE_BYTES))
     check_in_loop(tickwheel_server, namespace, check)
+
+
+def test_checks_of_many_shards_wait_for_earlier_ones_of_their_caller_alone(
+    tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_check, "WARNING_S", 0.0)
+    monkeypatch.setattr(driver_check, "_COMMANDS_PER_S", 1_000_000)
+    pace = CheckPace()
+    with suppress(LimitExceeded):
+        while True:
+            pace.plan_check("token 'a'", 2_500)
+
+    async def check(opened: Namespace, plans: list[object]) -> None:
+        opened.driver_check._pace = pace
+        PLACE.set(("token 'a'", None))
+        with pytest.raises(LimitExceeded, match=r"token 'a' checks too many shards: .* about 500 in a second") as error:
+            await opened.driver_check.find_warning()
+        assert 0 < error.value.retry_after_ms <= 1_000
+        assert not plans
+        PLACE.set(("token 'b'", None))
+        assert (await opened.driver_check.find_warning()).startswith(WARNING)
+
+    check_in_loop(tickwheel_server, namespace, check)
+
+
+def test_a_pace_remembers_only_callers_whose_checks_wait() -> None:
+    pace = CheckPace()
+    pace.plan_check("busy", 50_000)
+    for n in range(3 * driver_check._CALLERS):
+        assert pace.plan_check(f"idle {n}", 0) == 0
+    assert len(pace._next_at) <= driver_check._CALLERS
+    assert pace.plan_check("idle", 5) == 0
+    with pytest.raises(LimitExceeded):
+        pace.plan_check("busy", 5)
 
 
 def test_the_service_does_not_warn_about_its_own_namespace_while_it_may_be_about_to_drive(

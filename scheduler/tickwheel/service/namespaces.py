@@ -30,7 +30,7 @@ from tickwheel.service.batching.coalescing_executor import CoalescingExecutor
 from tickwheel.service.batching.enqueue_batcher import EnqueueBatcher
 from tickwheel.service.batching.poll_coalescer import PollCoalescer
 from tickwheel.service.counters import Counters
-from tickwheel.service.driver_check import OWN_QUIET_S, DriverCheck
+from tickwheel.service.driver_check import OWN_QUIET_S, CheckPace, DriverCheck
 from tickwheel.service.fair_limit import SizedTurns
 from tickwheel.v1.queue_service_pb2 import OpenNamespaceRequest
 
@@ -56,6 +56,7 @@ class Namespace:
         wakeups: WakeupTask,
         counters: Counters,
         answers: AnswerLimits,
+        check_pace: CheckPace,
         driven_until: float = 0.0,
     ) -> None:
         """``driven_until``: see `DriverCheck`."""
@@ -66,7 +67,7 @@ class Namespace:
         self.wakeups = wakeups
         # Whether a call has used the namespace since `NamespaceAlarm` has warned about it.
         self.is_used = True
-        self.driver_check = DriverCheck(context, self.run, driven_until)
+        self.driver_check = DriverCheck(context, self.run, check_pace, driven_until)
         self.enqueue_batcher = EnqueueBatcher(
             context, executor.uncoalesced.run, counters.group_sizes, wakeups.has_waiter, executor.run
         )
@@ -119,6 +120,7 @@ class Namespaces:
         self.answers = answers or AnswerLimits()
         self._created_shards = created_shards
         self._caller_channels = CallerChannels()
+        self._check_pace = CheckPace()
         self._round_turns = SizedTurns(limits.CALLER_ROUND_REQUESTS)
         self.group_turns = SizedTurns(limits.CALLER_DEQUEUE_GROUPS)
         """The turns of the groups of `DequeueBatch`."""
@@ -175,7 +177,7 @@ class Namespaces:
         if (current := self.by_name.get(name)) is not None:
             return current
         await self._drop_deleted()
-        shared = self._counters, self.answers, self._driven_until(name)
+        shared = self._counters, self.answers, self._check_pace, self._driven_until(name)
         return self.by_name.setdefault(name, Namespace(context, executor, wakeups, *shared))
 
     async def delete(self, name: str, page_token: str) -> tuple[int, str]:
