@@ -103,3 +103,22 @@ def test_without_purge_a_deletion_ends_a_deletion_with_purge_and_keeps_the_messa
     with pytest.raises(TickwheelError, match="not being deleted any more"):
         deleter._run(purging.next())
     assert [message.id for message in queue.dequeue()] == ["m"]
+
+
+@pytest.mark.parametrize("call", ["enqueue", "dequeue"])
+def test_the_name_is_free_after_the_deletion_for_clients_that_were_refused_during_it(
+    queue: Queue, deleter: Tickwheel, call: str
+) -> None:
+    # The client has the configuration from before the deletion.
+    assert queue.dequeue() == []
+
+    def meet_deletion() -> None:
+        for _ in range(2):
+            with pytest.raises(QueueBlocked, match="is being deleted"):
+                queue.enqueue(id="m") if call == "enqueue" else queue.dequeue()
+
+    delete(deleter, ("sync_queue_version", lambda: None), ("counts", meet_deletion))
+    if call == "dequeue":
+        assert queue.dequeue() == []
+    assert queue.enqueue(id="m").created
+    assert [message.id for message in queue.dequeue()] == ["m"]

@@ -249,7 +249,10 @@ def _reply_or_raise(context: NamespaceContext, queue: str, reply: Reply) -> Repl
     if reply.error is None:
         return reply
     config = context.configs.get(queue)
-    if reply.error.code == BLOCKED and config is not None and config.deleting:
+    if reply.error.code == BLOCKED and (config is None or config.deleting):
+        # The end of the deletion changes no version on the shards, so the next call must read the configuration again.
+        # Another thread may have forgotten it for this reason.
+        context.forget_queue(queue)
         raise queue_deleting_error(queue)
     raise reply.error.to_tickwheel_error(f"queue {queue!r}")
 
