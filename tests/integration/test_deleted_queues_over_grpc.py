@@ -1,12 +1,16 @@
-"""A queue that its programs have created is deleted: clients of the service notice it, and apps create it again."""
+"""A queue that its programs have declared is deleted: clients of the service notice it, and apps create it again."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from operator import gt
 
 import pytest
 
 from tests.integration.service_thread import ServiceThread
-from tickwheel import NewMessage, QueueNotFound, Tickwheel
+from tests.support.wait_until import eventually
+from tickwheel import NewMessage, QueueBlocked, QueueNotFound, Tickwheel
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer
 
@@ -23,7 +27,7 @@ def direct(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwhee
 @pytest.fixture
 def over_grpc(real_time_service: ServiceThread, direct: Tickwheel) -> Iterator[Tickwheel]:
     with Tickwheel(real_time_service.url, namespace=direct._context.namespace) as client:
-        client._untraced_backend.expect_created_queues()
+        client._untraced_backend.expect_queue("orders")
         yield client
 
 
@@ -36,7 +40,7 @@ def test_an_app_creates_its_queue_again_as_it_was_declared(
     with TaskApp(real_time_service.url, namespace=direct._context.namespace) as app:
         app.queue("orders", exclusive_key="customer", max_attempts=7)
 
-        @app.task(queue="orders", metadata=["customer"])
+        @app.task(name="bill", queue="orders", metadata=["customer"])
         def bill(customer: str) -> None: ...
 
         async def run() -> None:
@@ -51,20 +55,88 @@ def test_an_app_creates_its_queue_again_as_it_was_declared(
         asyncio.run(run())
 
 
+@pytest.mark.parametrize("is_grpc", [False, True], ids=["direct", "grpc"])
+def test_a_new_event_loop_declares_the_queue_again(
+    real_time_service: ServiceThread, tickwheel_server: PrivateServer, direct: Tickwheel, *, is_grpc: bool
+) -> None:
+    url = real_time_service.url if is_grpc else tickwheel_server.url
+    with TaskApp(url, namespace=direct._context.namespace) as app:
+        app.queue("orders", exclusive_key="customer")
+
+        @app.task(name="bill", queue="orders", metadata=["customer"])
+        def bill(customer: str) -> None: ...
+
+        async def run() -> None:
+            await bill.anow(customer="ann")
+            await app.aclose()
+
+        for _ in range(2):
+            asyncio.run(run())
+            assert direct.queue("orders").config().exclusive_key == "customer"
+            direct.delete_queue("orders", purge=True)
+
+
+def test_no_thread_of_an_app_creates_its_queue_without_settings(
+    real_time_service: ServiceThread, direct: Tickwheel
+) -> None:
+    stopping = threading.Event()
+    enqueued = [0] * 16
+    with TaskApp(real_time_service.url, namespace=direct._context.namespace) as app:
+        app.queue("orders", exclusive_key="customer")
+
+        @app.task(name="bill", queue="orders", metadata=["customer"])
+        def bill(customer: str) -> None: ...
+
+        def produce(n: int) -> None:
+            while not stopping.is_set():
+                with suppress(QueueNotFound, QueueBlocked):
+                    bill.now(customer="ann")
+                    enqueued[n] += 1
+
+        bill.now(customer="ann")
+        threads = [threading.Thread(target=produce, args=(n,)) for n in range(len(enqueued))]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(5):
+                direct.delete_queue("orders", purge=True)
+                before = list(enqueued)
+                eventually(lambda: all(map(gt, enqueued, before)), "each thread enqueues again", 60)  # noqa: B023
+                assert direct.queue("orders").config().exclusive_key == "customer"
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join()
+
+
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_client_notices_that_a_queue_that_it_has_created_was_deleted(
+def test_a_client_lets_no_other_queue_take_the_place_of_one_that_it_expects(
     direct: Tickwheel, over_grpc: Tickwheel, count: int
 ) -> None:
     messages = [NewMessage(id=f"m{n}") for n in range(count)]
     queue = over_grpc.create_queue("orders", max_attempts=7)
     assert len(queue.enqueue_many(messages)) == count
     direct.delete_queue("orders", purge=True)
-    with pytest.raises(QueueNotFound):
-        queue.enqueue_many(messages)
-    assert [each.name for each in direct.queues()] == []
-    # As over Redis, the next call creates the queue.
+    for _ in range(2):
+        with pytest.raises(QueueNotFound):
+            queue.enqueue_many(messages)
+    assert direct.queues() == []
+    over_grpc.create_queue("orders", max_attempts=7)
     assert len(queue.enqueue_many(messages)) == count
-    assert queue.config().max_attempts == 5
+
+
+def test_a_client_creates_a_deleted_queue_that_it_does_not_expect(
+    real_time_service: ServiceThread, direct: Tickwheel
+) -> None:
+    with Tickwheel(real_time_service.url, namespace=direct._context.namespace) as client:
+        queue = client.create_queue("orders", max_attempts=7)
+        queue.enqueue()
+        direct.delete_queue("orders", purge=True)
+        # The service still knows the deleted queue. As over Redis, the next call creates it.
+        with pytest.raises(QueueNotFound):
+            queue.enqueue(id="m")
+        assert queue.enqueue(id="m").created
+        assert queue.config().max_attempts == 5
 
 
 def test_a_client_notices_that_a_queue_was_created_again_by_another_program(
@@ -83,7 +155,7 @@ def test_a_service_that_knows_an_earlier_queue_of_the_name_accepts_the_uid_of_th
     with ServiceThread(tickwheel_server.url) as other, Tickwheel(other.url, namespace=namespace) as client:
         over_grpc.create_queue("orders").enqueue(id="before")
         direct.delete_queue("orders", purge=True)
-        client._untraced_backend.expect_created_queues()
+        client._untraced_backend.expect_queue("orders")
         queue = client.create_queue("orders")
         # The first service still has the configuration of the deleted queue.
         over_grpc._untraced_backend._uids["orders"] = client._untraced_backend._uids["orders"]  # type: ignore[attr-defined]
@@ -91,8 +163,10 @@ def test_a_service_that_knows_an_earlier_queue_of_the_name_accepts_the_uid_of_th
         assert queue.get("after").state == "pending"
 
 
-def test_a_client_that_deletes_its_queue_can_use_the_name_again(over_grpc: Tickwheel) -> None:
+def test_a_client_that_deletes_its_queue_must_create_it_again(over_grpc: Tickwheel) -> None:
     queue = over_grpc.create_queue("orders", max_attempts=7)
     over_grpc.delete_queue("orders")
+    with pytest.raises(QueueNotFound):
+        queue.enqueue(id="m")
+    over_grpc.create_queue("orders", max_attempts=7)
     assert queue.enqueue(id="m").created
-    assert queue.config().max_attempts == 5

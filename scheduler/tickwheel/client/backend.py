@@ -123,10 +123,16 @@ class Backend(Protocol):
 
     def set_setting(self, name: str, value: str | None) -> Plan[None]: ...
 
-    def expect_created_queues(self) -> None:
-        """Let an enqueue fail with QueueNotFound if the queue is not the one that this client has created.
+    def expect_queue(self, queue: str) -> None:
+        """Let an enqueue fail with QueueNotFound if the queue is not the one that the next `create` of it returns.
 
         A client that calls the shards does so for each queue that it knows.
+        """
+
+    def is_expected(self, queue: str) -> bool:
+        """Return whether an enqueue would fail if the queue is another one than this client has seen.
+
+        False also if an enqueue has failed for this reason since the last `create`.
         """
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:

@@ -141,8 +141,11 @@ class RedisBackend:
     def set_setting(self, name: str, value: str | None) -> Plan[None]:
         return settings.write(self._context, name, value)
 
-    def expect_created_queues(self) -> None:
+    def expect_queue(self, queue: str) -> None:
         pass
+
+    def is_expected(self, queue: str) -> bool:
+        return self._context.configs.get(queue) is not None
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         return (driver_watch.look_once if only_once else driver_watch.check_once)(self._context)

@@ -92,7 +92,7 @@ class ClientGroup:
         """
         tickwheel = self.client(timeout)
         queue = tickwheel.queue(name)
-        if name not in self._ensured_queues:
+        if self._must_declare(name, tickwheel):
             try:
                 tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
@@ -106,7 +106,7 @@ class ClientGroup:
         """Return a queue like `ensure_queue`, for asyncio."""
         tickwheel = await self.client_async(timeout)
         queue = tickwheel.queue(name)
-        if name not in self._ensured_queues:
+        if self._must_declare(name, tickwheel):
             try:
                 await tickwheel.create_queue(name, update=True, timeout=timeout, **self._queue_config(name))
             except Forbidden:
@@ -173,10 +173,17 @@ class ClientGroup:
         return options
 
     def _set_up(self, client: C) -> C:
-        client._untraced_backend.expect_created_queues()
         if not self.warns_undriven:
             client._processes.notice.turn_off()
         return client
+
+    def _must_declare(self, name: str, client: Tickwheel | aio.Tickwheel) -> bool:
+        """Return whether the client must create or update the queue before it uses it, and let it expect this queue."""
+        backend = client._untraced_backend
+        if name in self._ensured_queues and backend.is_expected(name):
+            return False
+        backend.expect_queue(name)
+        return True
 
     def _mark_ensured(self, name: str) -> None:
         if len(self._ensured_queues) >= _ENSURED_MAX:

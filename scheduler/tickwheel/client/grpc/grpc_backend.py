@@ -64,15 +64,17 @@ class GrpcBackend(GrpcQueueBackend):
                 f"enqueue_many takes an iterable of NewMessage, not {validation.preview(new_messages)}"
             )
         results: list[EnqueueResult | RefusedMessage] = []
+        uid = self._uids.get(queue, b"")
         for chunk in chunk_new_messages(new_messages):
             request = calls.EnqueueBatchRequest(
-                namespace=self._context.namespace, queue=queue, messages=chunk, queue_uid=self._uids.get(queue, b"")
+                namespace=self._context.namespace, queue=queue, messages=chunk, queue_uid=uid
             )
             try:
                 reply = yield RpcCall("EnqueueBatch", request)
             except QueueNotFound:
-                # The next call creates the queue, unless the app declares it before.
-                self._uids.pop(queue, None)
+                # Another thread may have created the queue again meanwhile.
+                if uid and self._uids.get(queue) == uid:
+                    self._lost.add(queue)
                 raise
             for result in reply.results:
                 if result.HasField("refusal"):

@@ -9,7 +9,7 @@ from typing import Any
 from tickwheel import limits
 from tickwheel.client.grpc.call_retry import UnknownMethod
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
-from tickwheel.errors import QueueConfigConflict
+from tickwheel.errors import Forbidden, QueueConfigConflict
 from tickwheel.model import message_content, validation
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import ForecastMinute, Lateness
@@ -40,9 +40,10 @@ class GrpcQueueBackend:
         self._context = context
         # Whether the service may offer `CheckDrivers`. An older service does not.
         self._may_check_drivers = True
-        # The uids of the queues that this client has created or updated, by name, if it expects them.
+        # The uids of the queues that the client expects, by name; empty if the client has not created the queue.
         self._uids: dict[str, bytes] = {}
-        self._expects_created_queues = False
+        # Those that were deleted. Until the next `create`, no other queue may take the place of one.
+        self._lost: set[str] = set()
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -65,7 +66,8 @@ class GrpcQueueBackend:
 
     def delete_queue(self, queue: str, purge: bool) -> GrpcRemover:
         validation.boolean("purge", purge)
-        self._uids.pop(queue, None)
+        if queue in self._uids:
+            self._lost.add(queue)
         return GrpcRemover(
             "DeleteQueue", admin.DeleteQueueRequest(**self._queue_fields(queue), purge=purge), self._call_once
         )
@@ -97,13 +99,12 @@ class GrpcQueueBackend:
         request = admin.CreateQueueRequest(**self._queue_fields(queue), settings=settings, update=update)
         try:
             reply = yield RpcCall("CreateQueue", request)
-        except QueueConfigConflict:
-            # The program knows now that there is another queue.
-            self._uids.pop(queue, None)
+        except (QueueConfigConflict, Forbidden):
+            # The program knows now that there is another queue, or cannot know it.
+            self._set_uid(queue, b"")
             raise
-        if self._expects_created_queues:
-            # An earlier service sends no uid.
-            self._uids[queue] = reply.queue.uid
+        # An earlier service sends no uid.
+        self._set_uid(queue, reply.queue.uid)
         return queue_conversion.queue_from_proto(reply.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
@@ -117,6 +118,9 @@ class GrpcQueueBackend:
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         reply = yield RpcCall("GetQueue", admin.GetQueueRequest(**self._queue_fields(queue)))
+        if self._uids.get(queue) == b"":
+            # The client may not create the queue, so it uses the one of another program.
+            self._set_uid(queue, reply.queue.uid)
         return queue_conversion.queue_from_proto(reply.queue)
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
@@ -139,8 +143,16 @@ class GrpcQueueBackend:
             request.value = raw.decode()
         yield RpcCall("SetSetting", request)
 
-    def expect_created_queues(self) -> None:
-        self._expects_created_queues = True
+    def expect_queue(self, queue: str) -> None:
+        self._uids.setdefault(queue, b"")
+
+    def is_expected(self, queue: str) -> bool:
+        return queue in self._uids and queue not in self._lost
+
+    def _set_uid(self, queue: str, uid: bytes) -> None:
+        if queue in self._uids:
+            self._uids[queue] = uid
+            self._lost.discard(queue)
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         if not self._may_check_drivers:
