@@ -40,6 +40,10 @@ class ConfirmedSinks:
         # Whether a queue that waits may have got a place since the last `take_ready`.
         self._has_changed = False
 
+    def is_confirmed(self, sink: str) -> bool:
+        """Return whether the sink is confirmed."""
+        return sink in self._confirmed
+
     def limit(self, sink: str, capacity: int) -> int:
         """Return how many of ``capacity`` messages may be leased for the sink now."""
         if sink in self._confirmed:

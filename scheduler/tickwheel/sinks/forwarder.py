@@ -33,6 +33,7 @@ from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.sinks.in_flight_messages import InFlightMessages
+from tickwheel.sinks.ready_queues import ReadyQueues
 from tickwheel.sinks.registry import SinkRegistry
 from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
@@ -43,6 +44,8 @@ WORKER: Final = "tickwheel-sink"
 MIN_BATCH: Final = 100
 # How long a stopped forwarder waits for the answers of the brokers.
 ENDING_MS: Final = 800.0
+# How many rejected messages fail before messages of other sinks are sent again: each takes a call.
+REJECTED_AT_ONCE: Final = 10
 # How long to wait if a sink is full, and the maximum of any other wait.
 _FULL_MS: Final = 20.0
 _MAX_WAIT_MS: Final = 60_000.0
@@ -99,8 +102,9 @@ class SinkForwarder:
         self._wake = WakePipe()
         self._in_flight = InFlightMessages(self._wake.set)
         self._queues: dict[str, _SinkQueue] = {}
-        # Queues that may have due messages, in the order in which the next calls dequeue them.
-        self._ready: dict[str, None] = {}
+        # By the channel on which the queue announces messages.
+        self._queue_of: dict[str, str] = {}
+        self._ready = ReadyQueues(lambda queue: self._in_flight.sinks.is_confirmed(self._queues[queue].url))
         self._last_dequeued: str | None = None
         # If the queues must be reloaded: when the last change was noticed, on the monotonic clock.
         self._outdated_ms: float | None = None
@@ -130,7 +134,7 @@ class SinkForwarder:
         self._end()
 
     def _subscribe(self, listener: ChannelListener) -> None:
-        listener.set_channels([self._adopted, *map(self._channel, self._queues)])
+        listener.set_channels([self._adopted, *self._queue_of])
 
     def _reload_queues(self, listener: ChannelListener, since_ms: float) -> None:
         """Reload the queues with a sink, as stored at ``since_ms`` or later."""
@@ -140,13 +144,15 @@ class SinkForwarder:
             for queue, config in configs.items()
             if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
         }
+        self._queue_of = {self._channel(queue): queue for queue in self._queues}
         self._subscribe(listener)
         self._in_flight.sinks.forget_others([queue.url for queue in self._queues.values()])
         # Begin with the queue after the last one that was dequeued: if the dequeue of a queue always fails, and so ends
         # every run, the other queues have their turns.
         queues = list(self._queues)
         first = queues.index(self._last_dequeued) + 1 if self._last_dequeued in self._queues else 0
-        self._ready = dict.fromkeys(queues[first:] + queues[:first])
+        self._ready.clear()
+        self._ready.add(queues[first:] + queues[:first])
         self._outdated_ms = None
 
     def _wait_for_news(self, listener: ChannelListener, until_ms: float) -> None:
@@ -156,10 +162,12 @@ class SinkForwarder:
         if self._outdated_ms is not None and not self._queue_lookup.read_pause_ms:
             self._reload_queues(listener, self._outdated_ms)
         elif published:
-            self._ready |= {queue: None for queue in self._queues if self._channel(queue) in published}
+            self._ready.add(self._queue_of[channel] for channel in published if channel in self._queue_of)
 
     def _wait_until_ms(self) -> float:
         now = monotonic_ms()
+        if self._in_flight.refused:
+            return now
         if self._in_flight.unsent:
             return now + _FULL_MS
         extension = self._in_flight.next_extension()
@@ -190,16 +198,14 @@ class SinkForwarder:
             self._in_flight.add(url, sink, messages, config.lease_ms, began)
             self._in_flight.send()
         if has_more or len(messages) == capacity:
-            self._ready[queue] = None
+            self._ready.add([queue])
         return True
 
     def _take_next_queue(self, capacity: int) -> str | None:
         """Return the next queue whose sink may get messages now; None if there is none."""
         sinks = self._in_flight.sinks
-        self._ready |= dict.fromkeys(sinks.take_ready())
-        while self._ready:
-            queue = next(iter(self._ready))
-            del self._ready[queue]
+        self._ready.add(sinks.take_ready())
+        while (queue := self._ready.take()) is not None:
             url = self._queues[queue].url
             if sinks.limit(url, capacity):
                 return queue
@@ -207,7 +213,7 @@ class SinkForwarder:
         return None
 
     def _settle(self) -> None:
-        """Settle the messages that the brokers have answered."""
+        """Settle the messages that the brokers have answered; of those that they rejected, only `REJECTED_AT_ONCE`."""
         in_flight, stats = self._in_flight, self._stats
         in_flight.drain_answers()
         if in_flight.acknowledged:
@@ -215,7 +221,7 @@ class SinkForwarder:
             stats.sink_acknowledged += len(in_flight.acknowledged)
             in_flight.on_settled(in_flight.acknowledged)
             in_flight.acknowledged = []
-        while in_flight.refused:
+        for _ in range(min(len(in_flight.refused), REJECTED_AT_ONCE)):
             message, reason = in_flight.refused[0]
             self._fail(message, reason)
             in_flight.refused.popleft()
@@ -270,7 +276,8 @@ class SinkForwarder:
             left = until - monotonic_ms()
             if not self._in_flight or left <= 0:
                 break
-            self._wake.wait(left)
+            if not self._in_flight.refused:
+                self._wake.wait(left)
         if self._in_flight:
             _log.warning(
                 "shard %d: the brokers did not answer for %d messages; these are sent again after their leases end",
