@@ -9,6 +9,7 @@ from tickwheel.tasks import TaskApp, current
 app = TaskApp(timeout=timedelta(seconds=30))
 app.queue("single", lease=timedelta(seconds=2), batch=1, iterations=1)
 app.queue("batch", lease=timedelta(seconds=2), batch=10)
+app.queue("exclusive", exclusive_key="customer", indexed=["plan", "customer"])
 
 
 @app.task(queue="single")

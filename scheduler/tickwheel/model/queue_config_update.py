@@ -20,7 +20,7 @@ def apply_update(queue: str, existing: QueueConfig, settings: Mapping[str, Any],
     differing = _differences(existing, wanted)
     if not differing:
         return None
-    _check_immutable(queue, existing, parse(settings, existing))
+    check_immutable(queue, existing, parse(settings, existing))
     if not update:
         advice = "pass update=True to change it"
         raise QueueConfigConflict(
@@ -46,18 +46,20 @@ def differing_settings(
     """
     # A declared back-off may fit only the other back-off that is declared, not the one that the queue has.
     wanted = parse(declared, replace(existing, backoff_ms=0, backoff_max_ms=limits.RETENTION_MS_MAX))
-    _check_immutable(queue, existing, wanted)
+    check_immutable(queue, existing, wanted)
     fields = (setting_field(name) for name, value in declared.items() if value is not None)
     values = {name: (getattr(existing, name), getattr(wanted, name)) for name in fields}
     return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-def _check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:
+def check_immutable(queue: str, existing: QueueConfig, wanted: QueueConfig) -> None:
+    """Raise QueueConfigConflict if one of IMMUTABLE_SETTINGS differs."""
     for name in IMMUTABLE_SETTINGS:
         if getattr(existing, name) != getattr(wanted, name):
             raise QueueConfigConflict(
                 f"queue {queue!r} has {name}={getattr(existing, name)!r}, which never changes;"
-                f" to use {getattr(wanted, name)!r}, create a queue with another name"
+                f" to use {getattr(wanted, name)!r}, delete the queue and create it again, or create a queue with"
+                " another name"
             )
 
 

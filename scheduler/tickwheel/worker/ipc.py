@@ -14,13 +14,15 @@ _LENGTH = Struct("=I")
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
     """The process has loaded the app and run its start hooks, and now takes messages from ``queues``, which have these
-    ``weights``. ``client_options`` open a client.
+    ``weights``. ``client_options`` open a client. ``immutable`` has the declared settings of each queue that never
+    change.
     """
 
     client_options: dict[str, Any]
     queues: list[str]
     tasks: list[str]
     weights: list[int] = []
+    immutable: dict[str, dict[str, Any]] = {}
 
 
 class StartFailed(msgspec.Struct, tag=True, array_like=True):

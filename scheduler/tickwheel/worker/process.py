@@ -27,13 +27,15 @@ from tickwheel.client import Tickwheel
 from tickwheel.client.exit_codes import ExitCode, exit_code_of
 from tickwheel.client.settings import ClientOptions, WhereOptions
 from tickwheel.errors import TickwheelError
+from tickwheel.model.queue_config import parse
+from tickwheel.model.queue_config_update import IMMUTABLE_SETTINGS
 from tickwheel.runtime.log_fields import log_fields
 from tickwheel.runtime.log_format import log_to_stderr, print_error
 from tickwheel.runtime.signals import handle_in_thread
 from tickwheel.tasks.app import TaskApp
 from tickwheel.tasks.run_context import running_task
 from tickwheel.tasks.runner import Runner, call_hook
-from tickwheel.tasks.task_queue import TaskQueue
+from tickwheel.tasks.task_queue import ANY_BACKOFF, TaskQueue
 from tickwheel.worker.app_loader import import_app, load_selector, select_queues
 from tickwheel.worker.async_runner import AsyncTaskLoop
 from tickwheel.worker.banner import independent_log, log_start
@@ -174,7 +176,9 @@ def _to_ready_report(app: TaskApp, queues: list[TaskQueue]) -> Ready:
     client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
     names, weights = [queue.name for queue in queues], [queue.weight for queue in queues]
-    return Ready(client_options, names, list(app.tasks), weights)
+    configs = {name: parse(app._config(name), ANY_BACKOFF) for name in names}
+    immutable = {name: {key: getattr(config, key) for key in IMMUTABLE_SETTINGS} for name, config in configs.items()}
+    return Ready(client_options, names, list(app.tasks), weights, immutable)
 
 
 def _work(

@@ -251,7 +251,7 @@ class Supervisor:
                 options = {"drive": drive, "timeout": self._timeout, "existing": True}
                 self._client = Tickwheel(**report.client_options | options)
                 self._driver.start(self._client)
-                self._queue_alarm.start(self._client, report.queues)
+                self._queue_alarm.start(self._client, report.queues, report.immutable)
             return self._client
 
     def _retry_client(self, now: float) -> None:
