@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,13 @@ def source_files(*modules: str) -> frozenset[str]:
     return frozenset(files)
 
 
-def _used_modules(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def _used_modules(path: Path) -> tuple[str, ...]:
+    return tuple(_names_in(ast.parse(path.read_text())))
+
+
+def _names_in(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
