@@ -14,6 +14,7 @@ from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.stopped_programs import open_program
 from tests.fault.worker_processes import WorkerDeployment, deploy_workers
 from tests.integration.blocking_aio import blocking_aio
+from tests.support.driven_before import drive_and_release
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 
@@ -46,6 +47,12 @@ def deployment(tickwheel_server: PrivateServer, namespace: str, tmp_path: Path) 
     """A namespace with an event process, and the app of `worker_app`."""
     with deploy_workers(tickwheel_server.url, namespace, tmp_path) as deployed:
         yield deployed
+
+
+@pytest.fixture
+def driven_before(tickwheel: Tickwheel, tickwheel_server: PrivateServer, server: Any) -> None:
+    """The last driver of the namespace has released all shards."""
+    drive_and_release(tickwheel, tickwheel_server.url, server)
 
 
 @pytest.fixture(params=["thread", "task"])

@@ -21,10 +21,10 @@ from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.testing import PrivateServer
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("driven_before")]
 
 SHARDS = 2
-# A child waits before it drives a new namespace. The time of a start on a busy machine, too.
+# The time of a start on a busy machine.
 SETTLED_S = 60.0
 OF_CHILD = {"tickwheel_shard_epoch", "tickwheel_messages"}
 OF_WORKER, OF_SERVICE = {"tickwheel_worker_processes"}, {"tickwheel_service_processes"}
@@ -45,7 +45,9 @@ def port() -> int:
 
 
 @pytest.fixture
-def worker(tickwheel: Tickwheel, tickwheel_server: PrivateServer, port: int, tmp_path: Path) -> Iterator[Worker]:
+def worker(
+    tickwheel: Tickwheel, tickwheel_server: PrivateServer, driven_before: None, port: int, tmp_path: Path
+) -> Iterator[Worker]:
     """A worker whose child drives."""
     options = ("--metrics", f"127.0.0.1:{port}")
     with Worker(tickwheel_server.url, tickwheel._context.namespace, tmp_path, *options, drive="auto") as worker:

@@ -36,6 +36,8 @@ PROMOTED_AFTER = timedelta(seconds=2)
 # A hand-over within a second, on a busy machine. Nobody takes over from a killed process sooner than after 3 s.
 HAND_OVER_S = 3.0
 StartWorker = Callable[..., Worker]
+# The test is not about the time for which a worker leaves a new namespace to event processes.
+DRIVEN_BEFORE = pytest.mark.usefixtures("driven_before")
 
 
 @pytest.fixture
@@ -120,6 +122,7 @@ def test_another_worker_drives_after_the_driving_one_is_killed(start: StartWorke
     assert "nobody has driven namespace" not in another.log
 
 
+@DRIVEN_BEFORE
 def test_a_killed_child_is_started_again(start: StartWorker, leaders: LeaseOwners) -> None:
     worker = start()
     child = wait_for_driver(leaders, worker)
@@ -128,6 +131,7 @@ def test_a_killed_child_is_started_again(start: StartWorker, leaders: LeaseOwner
     assert wait_for_driver(leaders, worker) != child
 
 
+@DRIVEN_BEFORE
 def test_an_event_process_takes_all_shards_and_a_worker_drives_again_after_it(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -152,6 +156,7 @@ def test_a_service_drives(
         eventually(lambda: not is_process(pid_of(child)), "the child ends with its service")
 
 
+@DRIVEN_BEFORE
 def test_shards_are_released_when_a_queue_gets_a_sink(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners
 ) -> None:
@@ -176,6 +181,7 @@ def test_a_worker_without_brokers_leaves_a_namespace_that_relays_its_history_to_
         assert set(LeaseOwners(client, server).now()) == {""}
 
 
+@DRIVEN_BEFORE
 def test_a_worker_with_brokers_drives_and_serves_sinks(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, kafka: Kafka, topic: str
 ) -> None:
@@ -274,6 +280,7 @@ def hand_over(stopped: Process, child: str, another: Worker, leaders: LeaseOwner
     wait_for_driver(leaders, another)
 
 
+@DRIVEN_BEFORE
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_stopped_service_hands_over(
     tickwheel: Tickwheel,
@@ -299,6 +306,7 @@ def begin_long_task(worker: Worker, end: Path) -> None:
     worker.wait_until_recorded("began")
 
 
+@DRIVEN_BEFORE
 def test_a_stopped_worker_hands_over_before_its_tasks_have_ended(
     start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -311,6 +319,7 @@ def test_a_stopped_worker_hands_over_before_its_tasks_have_ended(
     assert one.wait(60) == 0
 
 
+@DRIVEN_BEFORE
 def test_a_stopped_worker_drives_until_its_end_if_nobody_stands_by(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -330,6 +339,7 @@ def wait_until_it_stops(worker: Worker) -> None:
     eventually(lambda: "stopping: running tasks have" in worker.log, "the worker stops")
 
 
+@DRIVEN_BEFORE
 def test_of_two_workers_that_are_stopped_at_once_one_drives_until_both_have_ended(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -358,6 +368,7 @@ def test_of_two_workers_that_are_stopped_at_once_one_drives_until_both_have_ende
     assert leaders.now() == [""] * SHARDS
 
 
+@DRIVEN_BEFORE
 def test_a_child_that_is_killed_while_its_worker_stops_is_started_again(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -374,6 +385,7 @@ def test_a_child_that_is_killed_while_its_worker_stops_is_started_again(
     assert worker.wait(60) == 0
 
 
+@DRIVEN_BEFORE
 def test_a_worker_that_stops_drives_if_the_one_that_drove_is_killed(
     tickwheel: Tickwheel, start: StartWorker, leaders: LeaseOwners, tmp_path: Path
 ) -> None:
@@ -409,6 +421,7 @@ def wait_until_members_write(leaders: LeaseOwners) -> None:
     eventually(lambda: not before.items() & leaders._server.hgetall(key).items(), "all write their rows", SETTLED_S)
 
 
+@DRIVEN_BEFORE
 def test_sigusr1_for_all_processes_of_a_worker_ends_none_of_them(start: StartWorker, leaders: LeaseOwners) -> None:
     worker = start()
     child = wait_for_driver(leaders, worker)
