@@ -13,15 +13,28 @@ from tests.integration.service_thread import ServiceThread
 from tests.support.several_queues import LONG_S, NAMES, Caller
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, Unavailable
+from tickwheel.client.grpc import blocking_executor
 from tickwheel.operations.dequeue_options import DequeueOptions
+from tickwheel.redis import asyncio_pools, pools, retry_budget
 from tickwheel.tasks import TaskApp
 from tickwheel.worker.schedule_runner import ScheduleRunner
 
 pytestmark = pytest.mark.fault
 
-# A call can wait 5 s for its subscription, and up to 6 s for an answer. If the request was sent, it is sent again until
-# 5 s after the stop. Without a stop, it is retried for 30 s.
-ENDS_S = {"refuses": 16.0, "stalls": 24.0}
+# A call can wait 5 s for its subscription, and up to 2 s for an answer. If the request was sent, it is sent again until
+# 1 s after the stop. Over gRPC, an attempt is cancelled 2 s after the stop. Without a stop, it is retried for 30 s.
+ENDS_S = {"refuses": 12.0, "stalls": 16.0}
+ANSWER_S = STOP_GRACE_S = 1.0
+LEASING_STOP_CHECKS = 4
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the waits of the product, which are 5 s and 6 s."""
+    for module in (pools, asyncio_pools):
+        monkeypatch.setattr(module, "ANSWER_S", ANSWER_S)
+    monkeypatch.setattr(retry_budget, "STOP_GRACE_S", STOP_GRACE_S)
+    monkeypatch.setattr(blocking_executor, "_LEASING_STOP_CHECKS", LEASING_STOP_CHECKS)
 
 
 @pytest.fixture(params=["redis", "grpc"])
