@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel
+from tickwheel import InvalidArgument, NewMessage, Queue, Tickwheel, limits
 from tickwheel.testing import VirtualClock
 
 pytestmark = pytest.mark.integration
@@ -142,10 +142,13 @@ def test_every_filter_agrees_with_a_scan_of_all_messages_of_a_shard(
         left.difference_update(ids)
 
 
-def test_a_filter_walk_split_over_calls_finds_the_only_match(queue: Queue, clock: VirtualClock) -> None:
+def test_a_filter_walk_split_over_calls_finds_the_only_match(
+    queue: Queue, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CALL_ENTRIES", 100)
     # Half of the messages carry one pair, half the other, and one both: more entries than one call may read.
     queue.enqueue_many(
-        new(f"m{n}", {"a": "1"} if n % 2 else {"b": "1"}, deadline=clock.now - timedelta(days=1)) for n in range(6_000)
+        new(f"m{n}", {"a": "1"} if n % 2 else {"b": "1"}, deadline=clock.now - timedelta(days=1)) for n in range(1_200)
     )
     queue.enqueue_many([new("needle", {"a": "1", "b": "1"})])
     assert queue.depth({"a": "1", "b": "1"}) == 1
