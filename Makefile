@@ -83,7 +83,7 @@ faults: $(READY) ## Inject faults under load for ten minutes, then check all eve
 	@$(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 
 soak: $(READY) ## Run the long random tests, then inject faults for an hour (TICKWHEEL_SOAK=3: three times as long)
-	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property' --timeout 7200 \
+	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/pytest -m 'soak or fault or property or security' --timeout 7200 \
 		--numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 	@TICKWHEEL_SOAK=$${TICKWHEEL_SOAK:-1} $(BIN)/python -m tests.fault.harness --results $(FAULTS) $(ARGS)
 

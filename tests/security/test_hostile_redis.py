@@ -116,7 +116,7 @@ def test_each_call_raises_an_error_of_tickwheel_or_returns_the_true_answer(
     wrong = []
     chance = random.Random(f"{os.environ['TICKWHEEL_TEST_SEED']} {shape}")
     # Other operations in each run.
-    operations = OPERATIONS if IN_SOAK else chance.sample(sorted(OPERATIONS), len(OPERATIONS) // 2)
+    operations = OPERATIONS if IN_SOAK else chance.sample(sorted(OPERATIONS), len(OPERATIONS) // 4)
     for operation in operations:
         call = OPERATIONS[operation]
         true_outcome = truth(healthy, client, operation)
