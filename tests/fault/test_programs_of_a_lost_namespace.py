@@ -20,6 +20,7 @@ from services.serving_program import SERVE, ServingProgram
 from tests.fault import worker_app
 from tests.fault.flaky_proxy import FlakyProxy
 from tests.fault.worker_processes import ROOT, Worker
+from tests.support.driven_before import drive_and_release
 from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
@@ -48,6 +49,11 @@ class LosingServer:
         self._proxy.target = str(self._empty.folder / "valkey.sock")
         self.server = self._empty
         self._proxy.cut()
+
+    def let_drive_and_release(self) -> None:
+        """Create the namespace, and let an event process drive it for a moment. So a worker drives it at once."""
+        with Tickwheel(self.server.url, namespace=NAMESPACE) as tickwheel, self.server.client() as client:
+            drive_and_release(tickwheel, self.server.url, client)
 
     def waiting_processes(self) -> int:
         """Return how many worker processes wait for messages of the queue `work`."""
@@ -109,10 +115,11 @@ def test_a_worker_of_a_lost_namespace_finishes_its_task_logs_the_reason_and_ends
 def test_an_idle_worker_of_a_lost_namespace_logs_the_reason_and_ends(
     losing: LosingServer, tmp_path: Path, lose: Lose, drive: str
 ) -> None:
+    if drive == "auto":
+        losing.let_drive_and_release()
     with Worker(losing.url, NAMESPACE, tmp_path, "--processes", "2", "--threads", "2", drive=drive) as worker:
         eventually(lambda: losing.waiting_processes() == 2, f"both processes wait\n{worker.log}", 30)
         if drive == "auto":
-            # The child leaves a new namespace to event processes for 15 s.
             eventually(lambda: "this program now drives namespace" in worker.log, "the child drives", 60)
         lose(losing)
         assert worker.wait(30) == 1

@@ -14,6 +14,7 @@ from redis import Redis
 from services.valkey import ValkeyServer
 from tests.fault.worker_processes import is_process
 from tests.integration.cli.command_runner import ENDS_S, Start
+from tests.support.driven_before import drive_and_release
 from tests.support.paused_process import pause
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel, TickwheelError
@@ -37,6 +38,8 @@ def test_a_service_warns_while_nobody_drives(start: Start, tickwheel_server: Pri
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_second_signal_ends_a_service_and_its_child_at_once(start: Start, tmp_path: Path, processes: str) -> None:
     with ValkeyServer("valkey", tmp_path) as server:
+        with Tickwheel(server.url) as direct, closing(server.client(decode_responses=False)) as redis:
+            drive_and_release(direct, server.url, redis)
         options = ("--url", server.url, "--drain", "120s", "--processes", processes)
         service = start(*SERVE, *options)
         with Tickwheel(service.url, timeout=timedelta(seconds=10)) as tickwheel:
