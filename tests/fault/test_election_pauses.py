@@ -143,7 +143,7 @@ def test_a_process_stopped_before_it_raises_or_claims_an_epoch_does_not_depose_i
 
 
 @pytest.mark.timeout(3_000)
-@pytest.mark.parametrize("times", [10, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [4, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_process_stopped_before_its_claim_by_lease_does_not_depose_its_successor(
     tickwheel: Tickwheel, tickwheel_server: PrivateServer, server: Any, tmp_path: Path, times: int
 ) -> None:
