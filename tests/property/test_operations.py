@@ -34,8 +34,10 @@ NAMESPACES = {
     "two-queues": (1, {"work": PLAIN, "flights": EXCLUSIVE_INDEXED}),
 }
 
+# A slice in `make test`, all in `make soak`.
+EXAMPLES, EXAMPLES_OVER_SERVICE = (20, 8) if "TICKWHEEL_SOAK" in os.environ else (12, 5)
 IN_CI = settings(
-    max_examples=20, stateful_step_count=80, deadline=None, derandomize=True, database=None, print_blob=True,
+    max_examples=EXAMPLES, stateful_step_count=80, deadline=None, derandomize=True, database=None, print_blob=True,
     suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
 )  # fmt: skip
 
@@ -68,7 +70,7 @@ def test_every_operation_agrees_with_the_model_while_the_clock_steps(tickwheel_s
 def test_operations_over_the_service_and_on_the_server_agree_with_the_model(
     tickwheel_server: PrivateServer, service: ServiceThread, namespace: str
 ) -> None:
-    few = settings(IN_CI, max_examples=8)
+    few = settings(IN_CI, max_examples=EXAMPLES_OVER_SERVICE)
     run_state_machine_as_test(machine(tickwheel_server, namespace, service=service.url), settings=few)
 
 
