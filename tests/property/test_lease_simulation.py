@@ -17,8 +17,10 @@ from tickwheel.event_process.obstacle_watch import CHECK_MS, STANDBY_CHECK_MS
 
 pytestmark = pytest.mark.property
 
-SEEDS = 40
-LAST_RESORT_SEEDS = 20
+# A slice in `make test`, all in `make soak`.
+SEEDS, LAST_RESORT_SEEDS, SUCCESSOR_SEEDS = (40, 20, 2) if "TICKWHEEL_SOAK" in os.environ else (20, 10, 1)
+# The seeds that may be necessary to detect a bug.
+MUTANT_SEEDS, LAST_RESORT_MUTANT_SEEDS = 80, 20
 # The claims of a soak: about 400 runs.
 MANY_CLAIMS = 10_000 * int(os.environ.get("TICKWHEEL_SOAK", "1"))
 # The calls of 200 processes that start within two seconds, in the first four seconds.
@@ -54,7 +56,7 @@ def test_no_invariant_is_violated_in_ten_thousand_claims() -> None:
 @pytest.mark.parametrize("mutant", FREQUENT)
 def test_a_planted_bug_is_detected(mutant: str) -> None:
     with planted(mutant) as in_simulation:
-        assert any(run_with_random_faults(seed, in_simulation).found for seed in range(2 * SEEDS))
+        assert any(run_with_random_faults(seed, in_simulation).found for seed in range(MUTANT_SEEDS))
 
 
 @pytest.mark.parametrize("first", range(0, LAST_RESORT_SEEDS, 10))
@@ -66,7 +68,7 @@ def test_members_of_the_last_resort_alone_drive_a_new_namespace_under_random_fau
 @pytest.mark.parametrize("mutant", ["gained shards restart the time", "connections restart the time"])
 def test_a_planted_bug_that_keeps_a_new_namespace_undriven_is_detected(mutant: str) -> None:
     with planted(mutant):
-        assert any(run_of_the_last_resort(seed).found for seed in range(LAST_RESORT_SEEDS))
+        assert any(run_of_the_last_resort(seed).found for seed in range(LAST_RESORT_MUTANT_SEEDS))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_a_wake_that_comes_during_a_call_is_kept() -> None:
         assert sum(map(hand_over_ms, range(30))) > 1.2 * kept
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(SUCCESSOR_SEEDS))
 def test_a_successor_that_crashes_after_any_of_its_calls_is_followed_by_another_process(seed: int) -> None:
     ranks = (EVENT_PROCESS, EVENT_PROCESS, LAST_RESORT)
     changes: set[int] = set()
