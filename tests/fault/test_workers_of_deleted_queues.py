@@ -110,8 +110,8 @@ def test_a_worker_loses_the_leases_of_a_deleted_queue_and_does_not_start_its_mes
         else:
             tickwheel.delete_namespace()
         worker.wait_until_recorded("lost")
-        # A namespace of a server that was just started is deleted a few seconds later. Meanwhile, the worker releases the
-        # messages that have waited for a second.
+        # A namespace of a server that was just started is deleted a few seconds later. Meanwhile, the worker releases
+        # the messages that have waited for a second.
         texts = ("before it ran", "released before its task began")
         eventually(lambda: sum(map(worker.log.count, texts)) == 2, f"the other leases end\n{worker.log}")
         assert [words[:2] for words in worker.record] == [["began", first], ["lost", first]]
