@@ -58,12 +58,18 @@ def enqueue_messages(
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
     items = iter_argument(messages)
-    first = list(islice(items, limits.CALL_MESSAGES))
+    first = list(islice(items, 1))
     if not first:
         return []
-    config = yield from ensure(
-        context, queue, limit, uid, check=lambda config: check_all(context, queue, config, first)
-    )
+
+    def check_before_creation(config: QueueConfig) -> None:
+        packer = Packer(context, queue, config)
+        check_message(packer, first[0])
+        for new in islice(items, limits.CALL_MESSAGES - 1):
+            check_message(packer, new)
+            first.append(new)
+
+    config = yield from ensure(context, queue, limit, uid, check=check_before_creation)
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, chain(first, items)):
@@ -82,12 +88,10 @@ def check_new(new: object) -> None:
         )
 
 
-def check_all(context: NamespaceContext, queue: str, config: QueueConfig, messages: Iterable[NewMessage]) -> None:
-    """Raise the error of the first message that is invalid in a queue with this configuration."""
-    packer = Packer(context, queue, config)
-    for new in messages:
-        check_new(new)
-        packer.pack(new)
+def check_message(packer: Packer, new: NewMessage) -> None:
+    """Raise the error of a message that is invalid in the queue of the packer."""
+    check_new(new)
+    packer.pack(new)
 
 
 def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:

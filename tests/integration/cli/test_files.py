@@ -60,6 +60,14 @@ def test_a_bad_line_is_named_and_exactly_the_lines_before_it_are_enqueued(
     assert cli_client.queue("encode").counts()["pending"] == 120
 
 
+def test_the_lines_before_a_bad_one_are_enqueued_in_a_new_queue(
+    run: Run, cli_client: Tickwheel, tmp_path: Path
+) -> None:
+    file = lines_file(tmp_path, *[json.dumps({"payload": "x"})] * 20, '{"id": ""}')
+    assert run("enqueue", "new", "--from", file, code=1).stderr.startswith("tickwheel: line 21: ")
+    assert cli_client.queue("new").counts()["pending"] == 20
+
+
 def test_a_bad_line_is_reported_with_the_added_and_the_rejected_lines(
     run: Run, cli_client: Tickwheel, tmp_path: Path
 ) -> None:

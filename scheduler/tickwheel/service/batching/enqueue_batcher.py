@@ -9,7 +9,7 @@ from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, check_all, send, to_error
+from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, check_message, send, to_error
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
 from tickwheel.service.authorization import creation_limit
@@ -85,10 +85,10 @@ class EnqueueBatcher:
         Raises InvalidArgument if the queue is missing and ``new`` is invalid in a new queue.
         """
         try:
-            check_all(self._context, queue, QueueConfig(), [new])
+            self._check_new_queue(queue, new, QueueConfig())
         except InvalidArgument:
             # The message may be valid if the queue exists. Its error must not become the answer of other calls.
-            check = partial(check_all, self._context, queue, messages=[new])
+            check = partial(self._check_new_queue, queue, new)
             existing: QueueConfig = await self._run_in_turns(
                 ensure(self._context, queue, creation_limit(), uid, check=check)
             )
@@ -101,6 +101,9 @@ class EnqueueBatcher:
             creation.add_done_callback(lambda done: self._end_creation(key, done))
         # The creation goes on if this call is cancelled.
         return await asyncio.shield(creation)
+
+    def _check_new_queue(self, queue: str, new: NewMessage, config: QueueConfig) -> None:
+        check_message(Packer(self._context, queue, config), new)
 
     def _end_creation(self, key: tuple[str, str, bytes], creation: "asyncio.Future[QueueConfig]") -> None:
         del self._creations[key]
