@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from services.kafka import Kafka
 from tests.frozen.kafka import sink_record
 from tests.support.kafka_topics import make_topic
+from tests.support.raw_kafka_producer import write_with_header
 from tickwheel import events
 from tickwheel.events.encoding import encode
 from tickwheel.storage.record import State
@@ -92,6 +93,15 @@ def test_the_payload_of_a_message_in_the_topic_of_transitions_is_not_taken_for_a
     read = events.read(kafka.bootstrap, topic=topic, idle=timedelta(seconds=3), on_unreadable=skipped.append)
     assert [transition.version for transition in read] == [1]
     assert [(one.offset, one.value, "a sink has written" in one.reason) for one in skipped] == [(0, forged, True)]
+
+
+def test_a_record_with_a_header_whose_name_is_not_utf8_is_skipped(kafka: Kafka, topic: str) -> None:
+    write_with_header(kafka.bootstrap, topic, GOOD, b"\xff\xfe")
+    write(kafka, topic, AFTER)
+    skipped: list[events.UnreadableRecord] = []
+    read = events.read(kafka.bootstrap, topic=topic, idle=timedelta(seconds=3), on_unreadable=skipped.append)
+    assert [transition.id for transition in read] == ["after"]
+    assert [(one.offset, one.value, "header is not UTF-8" in one.reason) for one in skipped] == [(0, GOOD, True)]
 
 
 def test_a_group_continues_after_a_record_that_is_no_transition(kafka: Kafka, topic: str, group: str) -> None:

@@ -135,7 +135,7 @@ def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], Non
     """Return the transition in a record. If the record has none, log it, report it, and return None."""
     value = record.value()
     try:
-        if any(name.startswith(SINK_HEADERS) for name, _ in record.headers() or ()):
+        if any(name.startswith(SINK_HEADERS) for name in _header_names(record)):
             raise TickwheelError("not a transition of Tickwheel: its headers show that a sink has written the record")
         return decode(value)
     except TickwheelError as error:
@@ -149,6 +149,14 @@ def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], Non
     if on_unreadable is not None:
         on_unreadable(unreadable)
     return None
+
+
+def _header_names(record: Any) -> list[str]:
+    """Return the names of a record's headers. Raises TickwheelError if one of them is not UTF-8."""
+    try:
+        return [name for name, _ in record.headers() or ()]
+    except (SystemError, UnicodeDecodeError) as error:
+        raise TickwheelError("not a transition of Tickwheel: the name of a header is not UTF-8") from error
 
 
 def _open_consumer(

@@ -52,8 +52,8 @@ def enqueue_messages(
 ) -> Plan[list[EnqueueResult | RefusedMessage]]:
     """Enqueue all messages. Return the result of each, or RefusedMessage if the server rejected the message.
 
-    No queue is created without messages, or if one of the first `limits.CALL_MESSAGES` is invalid. ``limit`` is the
-    limit of auto-create for the token of the caller. ``uid``: see `ensure`.
+    No queue is created without messages, or if one of the first round is invalid. ``limit`` is the limit of auto-create
+    for the token of the caller. ``uid``: see `ensure`.
     """
     if not isinstance(messages, Iterable):
         raise InvalidArgument(f"enqueue_many takes an iterable of NewMessage, not {validation.preview(messages)}")
@@ -62,14 +62,19 @@ def enqueue_messages(
     if not first:
         return []
 
-    def check_before_creation(config: QueueConfig) -> None:
-        packer = Packer(context, queue, config)
-        check_message(packer, first[0])
-        for new in islice(items, limits.CALL_MESSAGES - 1):
-            check_message(packer, new)
+    def read_ahead() -> Iterator[NewMessage]:
+        yield first[0]
+        for new in items:
             first.append(new)
+            yield new
 
-    config = yield from ensure(context, queue, limit, uid, check=check_before_creation)
+    def check_first_round(config: QueueConfig) -> Plan[None]:
+        for part in _enqueue_rounds(Packer(context, queue, config), read_ahead()):
+            if part:
+                break
+            yield Pause(0)
+
+    config = yield from ensure(context, queue, limit, uid, check=check_first_round)
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, chain(first, items)):
@@ -86,12 +91,6 @@ def check_new(new: object) -> None:
         raise InvalidArgument(
             f"enqueue_many takes NewMessage objects, not {type(new).__name__} {validation.preview(new)}"
         )
-
-
-def check_message(packer: Packer, new: NewMessage) -> None:
-    """Raise the error of a message that is invalid in the queue of the packer."""
-    check_new(new)
-    packer.pack(new)
 
 
 def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:

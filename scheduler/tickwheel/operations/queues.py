@@ -98,11 +98,11 @@ def ensure(
     limit: CreationLimit | None = None,
     uid: bytes = b"",
     *,
-    check: Callable[[QueueConfig], None] = lambda _: None,
+    check: Callable[[QueueConfig], Plan[None]] | None = None,
 ) -> Plan[QueueConfig]:
     """Return the queue's configuration. A missing queue is created with the defaults, unless its ``uid`` is passed.
 
-    Before a queue is created, ``check`` is called with its configuration, and can raise an error.
+    Before a queue is created, the plan ``check`` for its configuration runs, and can raise an error.
     Raises Forbidden if the creation would exceed the ``limit`` of the caller's token.
     Raises QueueNotFound if the queue is missing and the namespace was opened with ``auto_create=False``, or if it does
     not have the ``uid``.
@@ -124,7 +124,8 @@ def ensure(
             f" automatically; call create_queue({queue!r}) first"
         )
     config = QueueConfig()
-    check(config)
+    if check is not None:
+        yield from check(config)
     yield from _create(context, queue, config, limit, charge_nobody if limit is None else limit.charge)
     return (yield from publish_config(context, queue))
 

@@ -9,9 +9,10 @@ from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, check_message, send, to_error
+from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_error
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
+from tickwheel.plan import Pause, Plan
 from tickwheel.service.authorization import creation_limit
 from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
 from tickwheel.service.call_limits import PLACE
@@ -85,7 +86,7 @@ class EnqueueBatcher:
         Raises InvalidArgument if the queue is missing and ``new`` is invalid in a new queue.
         """
         try:
-            self._check_new_queue(queue, new, QueueConfig())
+            Packer(self._context, queue, QueueConfig()).pack(new)
         except InvalidArgument:
             # The message may be valid if the queue exists. Its error must not become the answer of other calls.
             check = partial(self._check_new_queue, queue, new)
@@ -102,8 +103,9 @@ class EnqueueBatcher:
         # The creation goes on if this call is cancelled.
         return await asyncio.shield(creation)
 
-    def _check_new_queue(self, queue: str, new: NewMessage, config: QueueConfig) -> None:
-        check_message(Packer(self._context, queue, config), new)
+    def _check_new_queue(self, queue: str, new: NewMessage, config: QueueConfig) -> Plan[None]:
+        Packer(self._context, queue, config).pack(new)
+        yield Pause(0)
 
     def _end_creation(self, key: tuple[str, str, bytes], creation: "asyncio.Future[QueueConfig]") -> None:
         del self._creations[key]
