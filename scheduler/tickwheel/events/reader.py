@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Final
 
 from tickwheel.errors import TickwheelError, Unavailable
@@ -151,10 +152,16 @@ def _decode_or_skip(record: Any, on_unreadable: Callable[[UnreadableRecord], Non
     return None
 
 
+# If the name of a header is not UTF-8, the method returns a broken list, and sets an exception. Python does not notice
+# the exception if it has optimized the call (from 3.11 on), and crashes when it reads the list. It does not optimize
+# this call, and raises SystemError.
+_read_headers: Final = methodcaller("headers")
+
+
 def _header_names(record: Any) -> list[str]:
     """Return the names of a record's headers. Raises TickwheelError if one of them is not UTF-8."""
     try:
-        return [name for name, _ in record.headers() or ()]
+        return [name for name, _ in _read_headers(record) or ()]
     except (SystemError, UnicodeDecodeError) as error:
         raise TickwheelError("not a transition of Tickwheel: the name of a header is not UTF-8") from error
 
