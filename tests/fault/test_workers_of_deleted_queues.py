@@ -183,7 +183,12 @@ def test_a_worker_whose_queue_was_created_with_other_settings_logs_an_error_at_e
     def errors() -> list[str]:
         return [line.message for line in caplog.records if line.levelname == "ERROR"]
 
+    caplog.set_level(logging.INFO, "tickwheel.worker")
     with run_supervisor(url, tickwheel, monkeypatch):
+        # The app does not declare whether this queue is exclusive.
+        tickwheel.delete_queue("single")
+        tickwheel.create_queue("single", exclusive_key="customer", forecast=True)
+        eventually(lambda: logged(caplog, "queue created"), "the worker notices the other queue")
         tickwheel.delete_queue("exclusive")
         tickwheel.create_queue("exclusive")
         eventually(lambda: len(errors()) >= 2, "the worker logs errors")

@@ -176,9 +176,14 @@ def _to_ready_report(app: TaskApp, queues: list[TaskQueue]) -> Ready:
     client_options = {name: app.where.get(name) for name in _SHARED_OPTIONS}
     client_options["data_dir"] = None if client_options["data_dir"] is None else str(client_options["data_dir"])
     names, weights = [queue.name for queue in queues], [queue.weight for queue in queues]
-    configs = {name: parse(app._config(name), ANY_BACKOFF) for name in names}
-    immutable = {name: {key: getattr(config, key) for key in IMMUTABLE_SETTINGS} for name, config in configs.items()}
+    immutable = {name: _declared_immutable(app._config(name)) for name in names}
     return Ready(client_options, names, list(app.tasks), weights, immutable)
+
+
+def _declared_immutable(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared settings of a queue that never change, as the queue stores them."""
+    config = parse(declared, ANY_BACKOFF)
+    return {name: getattr(config, name) for name in IMMUTABLE_SETTINGS if declared.get(name) is not None}
 
 
 def _work(

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from tickwheel.client import Queue, Tickwheel
@@ -95,7 +96,7 @@ def _log_conflict(queue: Queue, config: QueueConfig, immutable: Mapping[str, Any
         name: tuple(value) if isinstance(value, list) else value for name, value in immutable.items()
     }
     try:
-        check_immutable(queue.name, config, QueueConfig(**declared))
+        check_immutable(queue.name, config, replace(config, **declared))
     except QueueConfigConflict as error:
         _log.error(
             "the worker takes messages of a queue that another program has created with other settings: %s",
