@@ -182,6 +182,34 @@ def test_checks_of_many_shards_wait_for_earlier_ones_of_their_caller_alone(
     check_in_loop(tickwheel_server, namespace, check)
 
 
+def test_a_caller_whose_checks_wait_delays_no_other_caller_of_the_namespace(
+    tickwheel_server: PrivateServer, namespace: str
+) -> None:
+    pace = CheckPace()
+    # The next check of the caller waits for 4 s.
+    pace.plan_check("token 'a'", 10_000)
+
+    async def check(opened: Namespace, plans: list[object]) -> None:
+        async def ask_as(caller: str) -> str:
+            PLACE.set((caller, None))
+            return await opened.driver_check.find_warning()
+
+        opened.driver_check._pace = pace
+        slow = [asyncio.create_task(ask_as("token 'a'")) for _ in range(3)]
+        await eventually_in_task(lambda: opened.driver_check._waits, "the calls of the first caller wait")
+        assert (await asyncio.create_task(ask_as("token 'b'"))).startswith(WARNING)
+        assert [task.done() for task in slow] == [False] * 3
+        assert len(plans) == 1
+        # They count as one check, and get the answer of the other caller if it is still valid.
+        assert pace.plan_check("token 'a'", 0) < 4.1
+        opened.driver_check._valid_until = monotonic() + 60
+        assert {answer[: len(WARNING)] for answer in await asyncio.gather(*slow)} == {WARNING}
+        assert len(plans) == 1
+        assert not opened.driver_check._waits
+
+    check_in_loop(tickwheel_server, namespace, check)
+
+
 def test_a_pace_remembers_only_callers_whose_checks_wait() -> None:
     pace = CheckPace()
     pace.plan_check("busy", 50_000)

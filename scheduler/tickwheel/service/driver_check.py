@@ -15,7 +15,7 @@ from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.errors import LimitExceeded, TickwheelError
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.plan import Pause, Plan
-from tickwheel.service.call_limits import PLACE
+from tickwheel.service.call_limits import PLACE, name_caller
 
 # How long the answer of a check is valid, in seconds. A warning is valid for less time, because an operator who has
 # read it starts an event process.
@@ -84,6 +84,8 @@ class DriverCheck:
         self._warning = ""
         self._valid_until = driven_until
         self._task: asyncio.Task[str] | None = None
+        # By caller: the wait until the caller may begin a check.
+        self._waits: dict[str, asyncio.Task[None]] = {}
 
     async def find_warning(self) -> str:
         """Return a warning if no event process drives the namespace, or an empty text.
@@ -93,16 +95,36 @@ class DriverCheck:
         if monotonic() < self._valid_until:
             return self._warning
         if self._task is None:
-            wait_s = self._pace.plan_check(PLACE.get()[0], self._context.shards * _COMMANDS_PER_SHARD)
-            # The check belongs to no call: it must not use the turns of the first caller, whose call may end earlier.
-            self._task = asyncio.create_task(self._check(wait_s), context=Context())
-        return await asyncio.shield(self._task)
+            await self._begin(_caller())
+        return self._warning if self._task is None else await asyncio.shield(self._task)
 
-    async def _check(self, wait_s: float) -> str:
+    async def _begin(self, caller: str) -> None:
+        """Begin a check when the caller may begin one, unless another caller has begun one meanwhile."""
+        wait = self._waits.get(caller)
+        if wait is None:
+            wait_s = self._pace.plan_check(caller, self._context.shards * _COMMANDS_PER_SHARD)
+            if not wait_s:
+                self._start()
+                return
+            wait = self._waits[caller] = asyncio.create_task(self._start_after(caller, wait_s), context=Context())
+        # The other calls of the caller share the wait, and those of other callers do not.
+        await asyncio.shield(wait)
+
+    async def _start_after(self, caller: str, wait_s: float) -> None:
+        try:
+            await asyncio.sleep(wait_s)
+            if self._task is None and monotonic() >= self._valid_until:
+                self._start()
+        finally:
+            del self._waits[caller]
+
+    def _start(self) -> None:
+        # The check belongs to no call: it must not use the turns of the first caller, whose call may end earlier.
+        self._task = asyncio.create_task(self._check(), context=Context())
+
+    async def _check(self) -> str:
         self._warning = ""
         try:
-            if wait_s:
-                await asyncio.sleep(wait_s)
             self._warning = await self._run(self._plan())
         except TickwheelError:
             pass
@@ -123,3 +145,9 @@ class DriverCheck:
             yield Pause(CONFIRM_S)
             warning = yield from look_once(context)
         return (yield from unless_deleted(context, warning))
+
+
+def _caller() -> str:
+    """Return the name of the caller. Without a token, this is its address, also while the service is not busy."""
+    place, context = PLACE.get()
+    return place if context is None else name_caller(context)
