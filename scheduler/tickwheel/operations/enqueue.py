@@ -1,6 +1,6 @@
 """Enqueue: packs messages and sends them in rounds. A round has at most one call of bounded size for each shard."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
@@ -68,13 +68,7 @@ def enqueue_messages(
             first.append(new)
             yield new
 
-    def check_first_round(config: QueueConfig) -> Plan[None]:
-        for part in _enqueue_rounds(Packer(context, queue, config), read_ahead()):
-            if part:
-                break
-            yield Pause(0)
-
-    config = yield from ensure(context, queue, limit, uid, check=check_first_round)
+    config = yield from ensure(context, queue, limit, uid, check=first_round_check(context, queue, read_ahead()))
     packer = Packer(context, queue, config)
     results: list[EnqueueResult | RefusedMessage] = []
     for part in _enqueue_rounds(packer, chain(first, items)):
@@ -91,6 +85,20 @@ def check_new(new: object) -> None:
         raise InvalidArgument(
             f"enqueue_many takes NewMessage objects, not {type(new).__name__} {validation.preview(new)}"
         )
+
+
+def first_round_check(
+    context: NamespaceContext, queue: str, messages: Iterable[NewMessage]
+) -> Callable[[QueueConfig], Plan[None]]:
+    """Return a check for `ensure`, which raises the error of an invalid message of the first round."""
+
+    def check(config: QueueConfig) -> Plan[None]:
+        for part in _enqueue_rounds(Packer(context, queue, config), messages):
+            if part:
+                break
+            yield Pause(0)
+
+    return check
 
 
 def check_refused(queue: str, results: Sequence[EnqueueResult | RefusedMessage]) -> list[EnqueueResult]:

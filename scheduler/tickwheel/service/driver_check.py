@@ -28,8 +28,8 @@ _COMMANDS_PER_S: Final = 20
 _UNDRIVEN_HASTE: Final = 5
 # How many commands a check sends to each shard, mostly.
 _COMMANDS_PER_SHARD: Final = 5
-# How many commands the checks that one caller begins send in a second, at most, in all namespaces. A check
-# that would have to wait longer than this number of seconds is refused.
+# How many commands the checks that one caller begins send in a second, at most, in all namespaces. A check that would
+# have to wait longer than this number of seconds is refused.
 _CALLER_COMMANDS_PER_S: Final = 2_500
 _WAIT_S: Final = 5.0
 # The number of callers from which on those are forgotten whose checks do not wait.

@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from tickwheel.errors import InvalidArgument, OutboxFull, QueueBlocked
 from tickwheel.model.message import EnqueueResult, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
-from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, send, to_error
+from tickwheel.operations.enqueue import EnqueueRound, RefusedMessage, first_round_check, send, to_error
 from tickwheel.operations.message_packer import PackedMessage, Packer
 from tickwheel.operations.queues import ensure
-from tickwheel.plan import Pause, Plan
 from tickwheel.service.authorization import creation_limit
 from tickwheel.service.batching.micro_batcher import MicroBatcher, drop_idle
 from tickwheel.service.call_limits import PLACE
@@ -89,7 +87,7 @@ class EnqueueBatcher:
             Packer(self._context, queue, QueueConfig()).pack(new)
         except InvalidArgument:
             # The message may be valid if the queue exists. Its error must not become the answer of other calls.
-            check = partial(self._check_new_queue, queue, new)
+            check = first_round_check(self._context, queue, [new])
             existing: QueueConfig = await self._run_in_turns(
                 ensure(self._context, queue, creation_limit(), uid, check=check)
             )
@@ -102,10 +100,6 @@ class EnqueueBatcher:
             creation.add_done_callback(lambda done: self._end_creation(key, done))
         # The creation goes on if this call is cancelled.
         return await asyncio.shield(creation)
-
-    def _check_new_queue(self, queue: str, new: NewMessage, config: QueueConfig) -> Plan[None]:
-        Packer(self._context, queue, config).pack(new)
-        yield Pause(0)
 
     def _end_creation(self, key: tuple[str, str, bytes], creation: "asyncio.Future[QueueConfig]") -> None:
         del self._creations[key]
