@@ -10,6 +10,7 @@ from tests.lease_simulation import faults, scenarios
 from tests.lease_simulation.faults import run_of_the_last_resort, run_with_random_faults
 from tests.lease_simulation.mutants import planted
 from tests.lease_simulation.world import LEASE_MS, World
+from tests.support.soak import IN_SOAK
 from tickwheel.election.lease_row import EVENT_PROCESS, LAST_RESORT
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS
 from tickwheel.event_process.namespace_watch import LONG_INTERVAL_S
@@ -18,7 +19,7 @@ from tickwheel.event_process.obstacle_watch import CHECK_MS, STANDBY_CHECK_MS
 pytestmark = pytest.mark.property
 
 # A slice in `make test`, all in `make soak`.
-SEEDS, LAST_RESORT_SEEDS, SUCCESSOR_SEEDS = (40, 20, 2) if "TICKWHEEL_SOAK" in os.environ else (20, 10, 1)
+SEEDS, LAST_RESORT_SEEDS, SUCCESSOR_SEEDS = (40, 20, 2) if IN_SOAK else (20, 10, 1)
 # The seeds that may be necessary to detect a bug.
 MUTANT_SEEDS, LAST_RESORT_MUTANT_SEEDS = 80, 20
 # The claims of a soak: about 400 runs.

@@ -14,6 +14,7 @@ from tests.property.clock_step_machine import ClockStepMachine
 from tests.property.model_messages import Settings
 from tests.property.mutants import Mutant, load_mutant
 from tests.property.scheduler_machine import SchedulerMachine
+from tests.support.soak import IN_SOAK
 from tickwheel import limits
 from tickwheel.driver import firing
 from tickwheel.testing import PrivateServer
@@ -35,7 +36,7 @@ NAMESPACES = {
 }
 
 # A slice in `make test`, all in `make soak`.
-EXAMPLES, EXAMPLES_OVER_SERVICE = (20, 8) if "TICKWHEEL_SOAK" in os.environ else (12, 5)
+EXAMPLES, EXAMPLES_OVER_SERVICE = (20, 8) if IN_SOAK else (12, 5)
 IN_CI = settings(
     max_examples=EXAMPLES, stateful_step_count=80, deadline=None, derandomize=True, database=None, print_blob=True,
     suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),

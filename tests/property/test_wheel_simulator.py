@@ -10,6 +10,7 @@ import pytest
 from tests.property.wheel_mutants import MUTANTS
 from tests.property.wheel_namespace import WheelNamespace
 from tests.property.wheel_simulator import Process, Simulation
+from tests.support.soak import IN_SOAK
 from tickwheel.doctor.slots_in_use import SLOT_MS, SlotsInUse, read_slots
 from tickwheel.driver import filing, firing, inbox_buffer, shard_driver
 from tickwheel.driver.commands import Command, ReadStream
@@ -25,7 +26,6 @@ STEPS = 1_500
 # Seeds that have found a bug.
 KEPT = [0, 11, 15, 33, 52]
 # A slice in `make test`, all in `make soak`.
-IN_SOAK = "TICKWHEEL_SOAK" in os.environ
 NEW = range(1_000, 1_012 if IN_SOAK else 1_006)
 SPOILED, TINY = (6, 5) if IN_SOAK else (3, 3)
 MANY = 500 * int(os.environ.get("TICKWHEEL_SOAK", "1"))

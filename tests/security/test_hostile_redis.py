@@ -20,13 +20,13 @@ from tests.integration.service_thread import ServiceThread
 from tests.security.hostile_calls import OPERATIONS, comparable, prepare, state_of, truth, undisturbed
 from tests.security.hostile_server import SHAPES, HostileServer
 from tests.support.event_process_thread import run_event_process
+from tests.support.soak import IN_SOAK
 from tests.support.wait_until import eventually
 from tickwheel import Queue, Tickwheel, TickwheelError, Unavailable
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.security
 
-IN_SOAK = "TICKWHEEL_SOAK" in os.environ
 TIMEOUT = timedelta(milliseconds=200)
 # A call that takes longer hangs. A call sends several requests, and each of them may take the timeout.
 HANGS_S = 50 * TIMEOUT.total_seconds()
