@@ -158,7 +158,8 @@ def test_a_service_that_knows_an_earlier_queue_of_the_name_accepts_the_uid_of_th
         client._untraced_backend.expect_queue("orders")
         queue = client.create_queue("orders")
         # The first service still has the configuration of the deleted queue.
-        over_grpc._untraced_backend._uids["orders"] = client._untraced_backend._uids["orders"]  # type: ignore[attr-defined]
+        uid = client._untraced_backend._expected_queues.uid("orders")  # type: ignore[attr-defined]
+        over_grpc._untraced_backend._expected_queues.on_created("orders", uid)  # type: ignore[attr-defined]
         assert over_grpc.queue("orders").enqueue(id="after").created
         assert queue.get("after").state == "pending"
 

@@ -64,7 +64,7 @@ class GrpcBackend(GrpcQueueBackend):
                 f"enqueue_many takes an iterable of NewMessage, not {validation.preview(new_messages)}"
             )
         results: list[EnqueueResult | RefusedMessage] = []
-        uid = self._uids.get(queue, b"")
+        uid = self._expected_queues.uid(queue)
         for chunk in chunk_new_messages(new_messages):
             request = calls.EnqueueBatchRequest(
                 namespace=self._context.namespace, queue=queue, messages=chunk, queue_uid=uid
@@ -72,9 +72,7 @@ class GrpcBackend(GrpcQueueBackend):
             try:
                 reply = yield RpcCall("EnqueueBatch", request)
             except QueueNotFound:
-                # Another thread may have created the queue again meanwhile.
-                if uid and self._uids.get(queue) == uid:
-                    self._lost.add(queue)
+                self._expected_queues.on_not_found(queue, uid)
                 raise
             for result in reply.results:
                 if result.HasField("refusal"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from tickwheel import limits
 from tickwheel.client.grpc.call_retry import UnknownMethod
+from tickwheel.client.grpc.expected_queues import ExpectedQueues
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
 from tickwheel.errors import Forbidden, QueueConfigConflict
 from tickwheel.model import message_content, validation
@@ -40,10 +41,7 @@ class GrpcQueueBackend:
         self._context = context
         # Whether the service may offer `CheckDrivers`. An older service does not.
         self._may_check_drivers = True
-        # The uids of the queues that the client expects, by name; empty if the client has not created the queue.
-        self._uids: dict[str, bytes] = {}
-        # Those that were deleted. Until the next `create`, no other queue may take the place of one.
-        self._lost: set[str] = set()
+        self._expected_queues = ExpectedQueues()
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         request = admin.OpenNamespaceRequest(
@@ -66,8 +64,7 @@ class GrpcQueueBackend:
 
     def delete_queue(self, queue: str, purge: bool) -> GrpcRemover:
         validation.boolean("purge", purge)
-        if queue in self._uids:
-            self._lost.add(queue)
+        self._expected_queues.on_deleted(queue)
         return GrpcRemover(
             "DeleteQueue", admin.DeleteQueueRequest(**self._queue_fields(queue), purge=purge), self._call_once
         )
@@ -101,10 +98,10 @@ class GrpcQueueBackend:
             reply = yield RpcCall("CreateQueue", request)
         except (QueueConfigConflict, Forbidden):
             # The program knows now that there is another queue, or cannot know it.
-            self._set_uid(queue, b"")
+            self._expected_queues.on_created(queue, b"")
             raise
         # An earlier service sends no uid.
-        self._set_uid(queue, reply.queue.uid)
+        self._expected_queues.on_created(queue, reply.queue.uid)
         return queue_conversion.queue_from_proto(reply.queue)
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
@@ -118,9 +115,7 @@ class GrpcQueueBackend:
 
     def config(self, queue: str) -> Plan[QueueConfig]:
         reply = yield RpcCall("GetQueue", admin.GetQueueRequest(**self._queue_fields(queue)))
-        if self._uids.get(queue) == b"":
-            # The client may not create the queue, so it uses the one of another program.
-            self._set_uid(queue, reply.queue.uid)
+        self._expected_queues.on_read(queue, reply.queue.uid)
         return queue_conversion.queue_from_proto(reply.queue)
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
@@ -144,15 +139,10 @@ class GrpcQueueBackend:
         yield RpcCall("SetSetting", request)
 
     def expect_queue(self, queue: str) -> None:
-        self._uids.setdefault(queue, b"")
+        self._expected_queues.add(queue)
 
     def is_expected(self, queue: str) -> bool:
-        return queue in self._uids and queue not in self._lost
-
-    def _set_uid(self, queue: str, uid: bytes) -> None:
-        if queue in self._uids:
-            self._uids[queue] = uid
-            self._lost.discard(queue)
+        return self._expected_queues.has(queue)
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         if not self._may_check_drivers:
