@@ -88,13 +88,23 @@ def test_other_sinks_are_forgotten_after_a_change_of_the_queues() -> None:
         answer(sinks, sink, acknowledged=True)
     lease(sinks, B)
     sinks.wait("kafka://c", "c")
-    sinks.forget_others([])
+    sinks.forget_others({})
     # The message in flight still counts as one of a confirmed sink.
     assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (1, 100)
     sinks.on_settled(B, 1)
     assert not list(sinks.take_ready())
-    sinks.forget_others([])
+    sinks.forget_others({})
     assert sinks.limit(B, 100) == 1
+
+
+def test_a_queue_waits_on_after_a_change_of_other_queues() -> None:
+    sinks = ConfirmedSinks()
+    lease(sinks, A)
+    for queue in ("a", "removed", "moved"):
+        sinks.wait(A, queue)
+    sinks.forget_others({"a": A, "moved": B})
+    answer(sinks, A, acknowledged=True)
+    assert list(sinks.take_ready()) == ["a"]
 
 
 class Bookkeeping(RuleBasedStateMachine):
@@ -123,7 +133,7 @@ class Bookkeeping(RuleBasedStateMachine):
 
     @rule(urls=st.sets(urls))
     def changes_the_queues(self, urls: set[str]) -> None:
-        self.sinks.forget_others(urls)
+        self.sinks.forget_others({url: url for url in urls})
 
     @invariant()
     def totals_agree(self) -> None:

@@ -7,7 +7,7 @@ unconfirmed sinks have at most half of the places. TCP limits a sender that has 
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -91,10 +91,14 @@ class ConfirmedSinks:
         for sink in ready:
             yield from self._waiting.pop(sink)
 
-    def forget_others(self, sinks: Collection[str]) -> None:
-        """Forget all other sinks that have no message in flight, and all queues that wait."""
-        self._confirmed.intersection_update({*sinks, *self._by_sink})
-        self._waiting.clear()
+    def forget_others(self, sinks: Mapping[str, str]) -> None:
+        """Forget other sinks that have no message in flight, and other queues that wait. ``sinks`` are by queue."""
+        self._confirmed.intersection_update({*sinks.values(), *self._by_sink})
+        for sink, queues in [*self._waiting.items()]:
+            for queue in [queue for queue in queues if sinks.get(queue) != sink]:
+                del queues[queue]
+            if not queues:
+                del self._waiting[sink]
 
     def _add(self, sink: str, messages: int, size: int) -> None:
         self._by_sink[sink].add(messages, size)

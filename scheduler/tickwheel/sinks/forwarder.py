@@ -105,7 +105,9 @@ class SinkForwarder:
         # By the channel on which the queue announces messages.
         self._queue_of: dict[str, str] = {}
         self._ready = ReadyQueues(lambda queue: self._in_flight.sinks.is_confirmed(self._queues[queue].url))
-        self._last_dequeued: str | None = None
+        # Queues whose last dequeue was refused by another version of their configuration. They are ready after the next
+        # reload.
+        self._refused: set[str] = set()
         # If the queues must be reloaded: when the last change was noticed, on the monotonic clock.
         self._outdated_ms: float | None = None
 
@@ -122,6 +124,8 @@ class SinkForwarder:
         with closing(ChannelListener(connection, self._wake.fileno())) as listener:
             # Subscribes before reading the configuration, so that no change is missed.
             self._subscribe(listener)
+            # Messages may have become due before the subscriptions.
+            self._ready.add(self._queues)
             self._outdated_ms = monotonic_ms()
             while not stopping.is_set():
                 self._settle()
@@ -137,32 +141,34 @@ class SinkForwarder:
         listener.set_channels([self._adopted, *self._queue_of])
 
     def _reload_queues(self, listener: ChannelListener, since_ms: float) -> None:
-        """Reload the queues with a sink, as stored at ``since_ms`` or later."""
-        configs = self._queue_lookup.queues_with_sinks(since_ms)
-        self._queues = {
-            queue: _SinkQueue(config, config.sink, sink)
-            for queue, config in configs.items()
-            if config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None
-        }
+        """Reload the queues with a sink, as stored at ``since_ms`` or later. Add only changed queues to the ready ones.
+
+        The channels of the others stay subscribed. One program may change a queue each second, and to dequeue from
+        thousands of other queues each time would delay all sinks.
+        """
+        known, queues = self._queues, {}
+        for queue, config in self._queue_lookup.queues_with_sinks(since_ms).items():
+            if queue in known and known[queue].config is config:
+                queues[queue] = known[queue]
+            elif config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None:
+                queues[queue] = _SinkQueue(config, config.sink, sink)
+        self._queues = queues
         self._queue_of = {self._channel(queue): queue for queue in self._queues}
+        self._ready.keep(self._queues)
+        self._in_flight.sinks.forget_others({queue: of_queue.url for queue, of_queue in self._queues.items()})
         self._subscribe(listener)
-        self._in_flight.sinks.forget_others([queue.url for queue in self._queues.values()])
-        # Begin with the queue after the last one that was dequeued: if the dequeue of a queue always fails, and so ends
-        # every run, the other queues have their turns.
-        queues = list(self._queues)
-        first = queues.index(self._last_dequeued) + 1 if self._last_dequeued in self._queues else 0
-        self._ready.clear()
-        self._ready.add(queues[first:] + queues[:first])
+        changed = (queue for queue, of_queue in self._queues.items() if known.get(queue) is not of_queue)
+        self._ready.add([*changed, *(queue for queue in self._refused if queue in self._queues)])
+        self._refused.clear()
         self._outdated_ms = None
 
     def _wait_for_news(self, listener: ChannelListener, until_ms: float) -> None:
         published = listener.poll(until_ms)
+        self._ready.add(self._queue_of[channel] for channel in published if channel in self._queue_of)
         if self._adopted in published:
             self._outdated_ms = monotonic_ms()
         if self._outdated_ms is not None and not self._queue_lookup.read_pause_ms:
             self._reload_queues(listener, self._outdated_ms)
-        elif published:
-            self._ready.add(self._queue_of[channel] for channel in published if channel in self._queue_of)
 
     def _wait_until_ms(self) -> float:
         now = monotonic_ms()
@@ -179,21 +185,28 @@ class SinkForwarder:
         capacity = min(self._in_flight.capacity, CALL_MESSAGES)
         if capacity < MIN_BATCH or (queue := self._take_next_queue(capacity)) is None:
             return False
-        self._last_dequeued = queue
         config, url, sink = self._queues[queue]
         capacity = self._in_flight.sinks.limit(url, capacity)
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()
-        options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=url)
-        dequeue = Dequeue(self._context, queue, options)
         try:
+            options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=url)
+            dequeue = Dequeue(self._context, queue, options)
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:
             # Only a change of the configuration unblocks the queue. A channel announces the change.
             _log.info("shard %d: queue %s is not forwarded to its sink: %s", self._shard, queue, error)
+            if not config.dequeue_blocked:
+                # The shard has not received this configuration yet, or this forwarder not that of the shard.
+                self._refused.add(queue)
             return True
         except (QueueConfigConflict, QueueNotFound):
+            self._refused.add(queue)
             self._outdated_ms = monotonic_ms()
             return True
+        except Exception:
+            # Ends this run. In the next one, the queue has its turn after the others.
+            self._ready.add_failed(queue)
+            raise
         if messages:
             self._in_flight.add(url, sink, messages, config.lease_ms, began)
             self._in_flight.send()
