@@ -142,6 +142,18 @@ def test_a_change_of_a_queue_causes_a_dequeue_from_this_queue_only(tw: Tickwheel
         completed(queues[2:3])
 
 
+def test_the_messages_of_a_queue_go_to_its_new_sink(tw: Tickwheel, forwarding: Forwarding) -> None:
+    queue = tw.create_queue("q", sink="kafka://a")
+    with forwarding.running():
+        queue.enqueue()
+        completed([queue])
+        for count, sink in enumerate(("kafka://b", "kafka://a"), 2):
+            tw.create_queue("q", update=True, sink=sink)
+            queue.enqueue()
+            completed([queue], count)
+    assert [url for _, url in forwarding.sinks.sent] == ["kafka://a", "kafka://b", "kafka://a"]
+
+
 def test_a_queue_is_forwarded_whenever_it_is_unblocked(tw: Tickwheel, forwarding: Forwarding) -> None:
     queue, other = (tw.create_queue(name, sink="kafka://topic") for name in ("q", "other"))
     with forwarding.running():

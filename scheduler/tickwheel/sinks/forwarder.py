@@ -200,6 +200,8 @@ class SinkForwarder:
                 self._refused.add(queue)
             return True
         except (QueueConfigConflict, QueueNotFound):
+            # The cached configuration may be older than the one of this forwarder.
+            self._context.forget_queue(queue)
             self._refused.add(queue)
             self._outdated_ms = monotonic_ms()
             return True
