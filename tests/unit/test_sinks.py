@@ -8,7 +8,7 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.model.queue_config import QueueConfig, parse
-from tickwheel.sinks.in_flight_messages import BYTES, MESSAGES, InFlightMessages
+from tickwheel.sinks.in_flight_messages import BYTES, EXTENDED_AT_ONCE, MESSAGES, InFlightMessages
 from tickwheel.sinks.kafka_sink import KafkaSink, headers, key
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
@@ -183,3 +183,19 @@ def test_leases_are_extended_after_a_third_of_their_time() -> None:
     [batch] = in_flight.to_extend(10_100)
     batch.on_extended(10_100)
     assert (in_flight.to_extend(20_000), in_flight.next_extension()) == ([], 20_100)
+
+
+def test_few_leases_are_extended_at_once_those_that_are_urgent_first_and_no_urgent_one_waits() -> None:
+    in_flight, sink = InFlightMessages(lambda: None), LimitedSink(9)
+    for n in range(3 * EXTENDED_AT_ONCE):
+        in_flight.add(URL, sink, [message(f"long-{n}")], 30_000, 0)
+    for n in range(2 * EXTENDED_AT_ONCE):
+        in_flight.add(URL, sink, [message(f"short-{n}")], 15_000, 0)
+    first = in_flight.to_extend(14_999 / 3 * 2)
+    assert [batch.lease_ms for batch in first] == [15_000] * EXTENDED_AT_ONCE
+    for batch in first:
+        batch.on_extended(10_000)
+    # The others with short leases are urgent, but those with long leases only have to be extended.
+    assert [batch.lease_ms for batch in in_flight.to_extend(10_000)] == [15_000] * EXTENDED_AT_ONCE
+    assert len(in_flight.to_extend(20_000)) == 5 * EXTENDED_AT_ONCE
+    assert in_flight.next_extension() == 5_000

@@ -13,12 +13,15 @@ MESSAGES: Final = 1_000
 BYTES: Final = 4 * 2**20
 # A lease is extended when a third of it is over.
 _EXTENSIONS: Final = 3
+# How many batches are extended before other messages are sent again: each takes a call. The leases of others are
+# extended later, but not later than when two thirds of them are over.
+EXTENDED_AT_ONCE: Final = 10
 
 
 class LeaseBatch:
     """Messages that one dequeue has leased."""
 
-    __slots__ = ("extend_at", "lease_ms", "messages", "sink", "url")
+    __slots__ = ("extend_at", "is_urgent_at", "lease_ms", "messages", "sink", "url")
 
     def __init__(self, url: str, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
         self.url = url
@@ -30,6 +33,7 @@ class LeaseBatch:
     def on_extended(self, now: float) -> None:
         """Record that the leases were taken or extended at ``now``."""
         self.extend_at = now + self.lease_ms / _EXTENSIONS
+        self.is_urgent_at = now + 2 * self.lease_ms / _EXTENSIONS
 
 
 class InFlightMessages:
@@ -104,8 +108,9 @@ class InFlightMessages:
                     del self._batches[batch]
 
     def to_extend(self, now: float) -> list[LeaseBatch]:
-        """Return the batches whose leases must be extended now."""
-        return [batch for batch in self._batches if batch.extend_at <= now]
+        """Return the batches whose leases must be extended now: `EXTENDED_AT_ONCE`, or all that are urgent if more."""
+        due = sorted((batch for batch in self._batches if batch.extend_at <= now), key=lambda batch: batch.is_urgent_at)
+        return due[: max(EXTENDED_AT_ONCE, sum(batch.is_urgent_at <= now for batch in due))]
 
     def next_extension(self) -> float | None:
         """Return the moment at which the next leases must be extended; None if there are no messages."""
