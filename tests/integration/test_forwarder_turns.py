@@ -18,6 +18,7 @@ from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
+from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 from tickwheel.storage.keys import queues_key
 from tickwheel.testing import PrivateServer
 
@@ -43,6 +44,7 @@ class Sinks:
     """The sinks of all URLs. ``sent`` has the queue and the URL of each message."""
 
     def __init__(self) -> None:
+        self.unconfirmed_buffer = UnconfirmedBuffer(2**20)
         self.sent: list[tuple[str, str]] = []
 
     def sink(self, queue: str, url: str) -> Sink:

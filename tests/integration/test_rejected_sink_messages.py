@@ -15,6 +15,7 @@ from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import REJECTED_AT_ONCE, SinkForwarder
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
+from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -26,6 +27,7 @@ class Sinks:
     """The sinks of all queues. The sink of the queue "good" accepts each message, the others answer later."""
 
     def __init__(self) -> None:
+        self.unconfirmed_buffer = UnconfirmedBuffer(2**20)
         self.unanswered: list[DeliveryCallback] = []
         self.order: list[str] = []
 

@@ -11,6 +11,7 @@ from tickwheel.model.queue_config import QueueConfig, parse
 from tickwheel.sinks.in_flight_messages import BYTES, EXTENDED_AT_ONCE, MESSAGES, InFlightMessages
 from tickwheel.sinks.kafka_sink import KafkaSink, headers, key
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
+from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 
 pytestmark = pytest.mark.unit
@@ -129,12 +130,13 @@ def test_a_message_is_sent_again_if_another_shard_closes_the_producer_while_the_
 
 def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_unknown() -> None:
     woken: list[bool] = []
-    in_flight, sink, one = InFlightMessages(lambda: woken.append(True)), LimitedSink(2), message()
+    in_flight = InFlightMessages(lambda: woken.append(True), 0, UnconfirmedBuffer(BYTES))
+    sink, one = LimitedSink(2), message()
     in_flight.add(URL, sink, [one], 30_000, 0)
     in_flight.send()
     sink.callbacks[0](DeliveryStatus.UNKNOWN, "")
     in_flight.drain_answers()
-    assert (len(in_flight), list(in_flight.unsent), woken) == (1, [one], [True])
+    assert (len(in_flight), list(in_flight.held_back), woken) == (1, [one], [True])
     in_flight.send()
     sink.callbacks[1](DeliveryStatus.ACKNOWLEDGED, "")
     in_flight.drain_answers()
@@ -144,14 +146,14 @@ def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_
 
 
 def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
-    in_flight = InFlightMessages(lambda: None)
+    in_flight = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES))
     in_flight.add(URL, LimitedSink(1), [message("a"), message("b")], 30_000, 0)
     in_flight.send()
     assert (len(in_flight.unsent), in_flight.capacity) == (1, 0)
 
 
 def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
-    in_flight, half = InFlightMessages(lambda: None), bytes(BYTES // 2)
+    in_flight, half = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES)), bytes(BYTES // 2)
     one, another = message("a", body=half), message("b", body=half)
     in_flight.add(URL, LimitedSink(9), [one], 30_000, 0)
     in_flight.send()
@@ -164,7 +166,7 @@ def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
 
 
 def test_settled_messages_make_room_for_as_many_others() -> None:
-    in_flight, sink = InFlightMessages(lambda: None), LimitedSink(9)
+    in_flight, sink = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES)), LimitedSink(9)
     for _ in range(3):
         large = message(body=bytes(BYTES))
         in_flight.add(URL, sink, [large], 30_000, 0)
@@ -177,7 +179,7 @@ def test_settled_messages_make_room_for_as_many_others() -> None:
 
 
 def test_leases_are_extended_after_a_third_of_their_time() -> None:
-    in_flight = InFlightMessages(lambda: None)
+    in_flight = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES))
     in_flight.add(URL, LimitedSink(9), [message("a"), message("b")], 30_000, now=100)
     assert in_flight.next_extension() == 10_100
     [batch] = in_flight.to_extend(10_100)
@@ -186,7 +188,7 @@ def test_leases_are_extended_after_a_third_of_their_time() -> None:
 
 
 def test_few_leases_are_extended_at_once_those_that_are_urgent_first_and_no_urgent_one_waits() -> None:
-    in_flight, sink = InFlightMessages(lambda: None), LimitedSink(9)
+    in_flight, sink = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES)), LimitedSink(9)
     for n in range(3 * EXTENDED_AT_ONCE):
         in_flight.add(URL, sink, [message(f"long-{n}")], 30_000, 0)
     for n in range(2 * EXTENDED_AT_ONCE):

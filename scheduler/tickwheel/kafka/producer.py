@@ -85,6 +85,20 @@ class KafkaProducers:
                 self._producer = PolledProducer(client, logger)
             return self._producer
 
+    def buffer_bytes(self, record_bytes: int) -> int:
+        """Return how many bytes of records the buffer of a producer can hold, if each has at least ``record_bytes``."""
+        size = self._number("queue.buffering.max.kbytes") * 1024
+        # 0 means no limit.
+        records = self._number("queue.buffering.max.messages")
+        return min(size, records * record_bytes) if records else size
+
+    def _number(self, setting: str) -> int:
+        """Return the number in a setting, or the default if it has a form that only the library reads."""
+        try:
+            return int(str(self._settings[setting]), 0)
+        except ValueError:
+            return int(_SETTINGS[setting])
+
     def check_topic(self) -> None:
         """Log an error if the topic does not exist or no broker answers. May take some seconds."""
         producer = self.producer()

@@ -8,6 +8,7 @@ to Kafka.
 forwarder.py           the loop of one shard: lease, send, settle, extend
 in_flight_messages.py  messages leased for sinks and not yet settled
 confirmed_sinks.py     the sinks that may have many messages in flight
+unconfirmed_buffer.py  the part of the send buffer that the other sinks of all shards may take
 ready_queues.py        the queues that may have due messages, and their turns
 sink.py                the protocol of a sink, its messages and its answers
 kafka_sink.py          the sink of a Kafka topic

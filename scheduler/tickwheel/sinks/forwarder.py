@@ -46,8 +46,10 @@ MIN_BATCH: Final = 100
 ENDING_MS: Final = 800.0
 # How many rejected messages fail before messages of other sinks are sent again: each takes a call.
 REJECTED_AT_ONCE: Final = 10
-# How long to wait if a sink is full, and the maximum of any other wait.
+# How long to wait if a sink is full, if the unconfirmed sinks of all shards have their part of the buffer, and the
+# maximum of any other wait.
 _FULL_MS: Final = 20.0
+_HELD_BACK_MS: Final = 100.0
 _MAX_WAIT_MS: Final = 60_000.0
 
 _log = logging.getLogger("tickwheel.sinks")
@@ -100,7 +102,7 @@ class SinkForwarder:
         self._sinks = sinks
         self._stats = stats
         self._wake = WakePipe()
-        self._in_flight = InFlightMessages(self._wake.set)
+        self._in_flight = InFlightMessages(self._wake.set, shard.number, sinks.unconfirmed_buffer)
         self._queues: dict[str, _SinkQueue] = {}
         # By the channel on which the queue announces messages.
         self._queue_of: dict[str, str] = {}
@@ -116,6 +118,7 @@ class SinkForwarder:
 
     def close(self) -> None:
         self._wake.close()
+        self._in_flight.forget_unsent()
         self._stats.sink_in_flight = 0
 
     def run(self, stopping: Event, on_progress: Callable[[], None]) -> None:
@@ -177,7 +180,8 @@ class SinkForwarder:
         if self._in_flight.unsent:
             return now + _FULL_MS
         extension = self._in_flight.next_extension()
-        until = now + _MAX_WAIT_MS if extension is None else extension
+        until = now + (_HELD_BACK_MS if self._in_flight.held_back else _MAX_WAIT_MS)
+        until = until if extension is None else min(until, extension)
         return until if self._outdated_ms is None else min(until, now + self._queue_lookup.read_pause_ms)
 
     def _dequeue_next(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tickwheel.sinks.confirmed_sinks import ConfirmedSinks
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, Sink, SinkMessage
+from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 
 # Limits of the messages that are leased for the sinks of a shard. They bound the memory, and the number of messages
 # that may arrive twice after a crash.
@@ -39,8 +40,11 @@ class LeaseBatch:
 class InFlightMessages:
     """The messages of one shard's sinks. Answers may come from any thread. One thread calls all methods."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], shard: int, buffer: UnconfirmedBuffer) -> None:
+        """``buffer`` is that of all shards."""
         self._wake = wake
+        self._shard = shard
+        self._buffer = buffer
         self._is_woken = False
         self._batch_of: dict[SinkMessage, LeaseBatch] = {}
         self._batches: dict[LeaseBatch, None] = {}
@@ -52,6 +56,10 @@ class InFlightMessages:
         self.refused: deque[tuple[SinkMessage, str]] = deque()
         # Messages that are not sent yet, or that must be sent again because the answer was lost.
         self.unsent: deque[SinkMessage] = deque()
+        # Such messages for unconfirmed sinks, until there is room for them in the buffer.
+        self.held_back: deque[SinkMessage] = deque()
+        # Unsent messages that have taken room in the buffer.
+        self._has_room: set[SinkMessage] = set()
 
     def __len__(self) -> int:
         return len(self._batch_of)
@@ -69,16 +77,29 @@ class InFlightMessages:
         for message in messages:
             self._size += message.size
             self.sinks.on_leased(url, message.size)
-        self.unsent += messages
+            self._add_unsent(message, url)
 
     def send(self) -> None:
         """Send unsent messages, in order, until a sink is full."""
+        self._take_room()
         while self.unsent:
             message = self.unsent[0]
             batch = self._batch_of.get(message)
-            if batch is not None and not batch.sink.send(message, self._delivery_callback(message)):
-                return
+            if batch is not None:
+                if not batch.sink.send(message, self._delivery_callback(message)):
+                    return
+                self._has_room.discard(message)
+            elif message in self._has_room:
+                self._release(message)
             self.unsent.popleft()
+
+    def forget_unsent(self) -> None:
+        """Release the room of unsent messages in the buffer. Called at the end."""
+        self.unsent.clear()
+        self.held_back.clear()
+        for message in [*self._has_room]:
+            self._release(message)
+        self._buffer.leave(self._shard)
 
     def drain_answers(self) -> None:
         """Sort the answers into `acknowledged`, `refused` and `unsent`."""
@@ -88,7 +109,7 @@ class InFlightMessages:
             if (batch := self._batch_of.get(message)) is None:
                 continue
             if status is DeliveryStatus.UNKNOWN:
-                self.unsent.append(message)
+                self._add_unsent(message, batch.url)
                 continue
             self.sinks.on_answer(batch.url, acknowledged=status is DeliveryStatus.ACKNOWLEDGED)
             if status is DeliveryStatus.ACKNOWLEDGED:
@@ -116,9 +137,34 @@ class InFlightMessages:
         """Return the moment at which the next leases must be extended; None if there are no messages."""
         return min((batch.extend_at for batch in self._batches), default=None)
 
+    def _add_unsent(self, message: SinkMessage, url: str) -> None:
+        (self.unsent if self.sinks.is_confirmed(url) else self.held_back).append(message)
+
+    def _take_room(self) -> None:
+        """Move messages from `held_back` to `unsent`, in order, until there is no room for one."""
+        if not self.held_back:
+            return
+        while self.held_back:
+            message = self.held_back[0]
+            if (batch := self._batch_of.get(message)) is not None:
+                if not self.sinks.is_confirmed(batch.url):
+                    if not self._buffer.take(self._shard, message.size):
+                        return
+                    self._has_room.add(message)
+                self.unsent.append(message)
+            self.held_back.popleft()
+        self._buffer.leave(self._shard)
+
+    def _release(self, message: SinkMessage) -> None:
+        self._has_room.remove(message)
+        self._buffer.release(self._shard, message.size)
+
     def _delivery_callback(self, message: SinkMessage) -> DeliveryCallback:
+        has_room = message in self._has_room
 
         def on_delivery(status: DeliveryStatus, reason: str) -> None:
+            if has_room:
+                self._buffer.release(self._shard, message.size)
             self._answers.append((message, status, reason))
             # Invariant: each unread answer has woken the reader. The reader resets `_is_woken` before it reads.
             if not self._is_woken:

@@ -13,6 +13,7 @@ from tickwheel.model.served_topics import ALL_TOPICS, ServedTopics
 from tickwheel.model.sink_url import split_sink_url, validate_sink_url
 from tickwheel.sinks.kafka_sink import KafkaSink
 from tickwheel.sinks.sink import Sink
+from tickwheel.sinks.unconfirmed_buffer import RECORD_BYTES, UnconfirmedBuffer
 
 _log = logging.getLogger("tickwheel.sinks")
 
@@ -24,6 +25,8 @@ class SinkRegistry:
         """``topics`` are shell patterns. Only topics that match one of the patterns can be sinks."""
         self._namespace = namespace
         self._sink_producers = producers.sink_producers()
+        # Half of the buffer that the shards share. The other half is left for the confirmed sinks.
+        self.unconfirmed_buffer = UnconfirmedBuffer(self._sink_producers.buffer_bytes(RECORD_BYTES) // 2)
         self._topics = ServedTopics(producers.topic, topics)
         self._schemes: dict[str, Callable[[str], Sink]] = {"kafka": self._open_topic}
         # By queue, the sink that the log has reported as not served.
