@@ -51,6 +51,43 @@ def test_a_signal_handler_never_waits_for_the_code_that_it_interrupted() -> None
         assert process.returncode in (0, -signal.SIGTERM)
 
 
+FINALIZER_PROGRAM = """
+import signal, threading
+from tickwheel.runtime.log_format import print_uncaught
+
+class Interrupted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+print_uncaught(json=False)
+Interrupted()
+threading.Event().wait()
+"""
+
+# The signal arrives in a thread, so the kernel does not end the wait of the main thread.
+WAITING_PROGRAM = """
+import signal, sys, threading
+from tickwheel.runtime.signals import wait_interruptibly
+
+event, main = threading.Event(), threading.get_ident()
+
+def interrupt():
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        pass
+    signal.raise_signal(signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+wait_interruptibly(event, 3_600)
+"""
+
+
+@pytest.mark.parametrize("program", [FINALIZER_PROGRAM, WAITING_PROGRAM], ids=["finalizer", "another thread"])
+def test_ctrl_c_is_never_without_effect(program: str) -> None:
+    # Python ends a program with the signal itself if nothing handles KeyboardInterrupt.
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGINT
+
+
 # The interpreter deletes the object after it has restored the default signal handlers.
 ENDING_PROGRAM = """
 import builtins, os, signal, sys

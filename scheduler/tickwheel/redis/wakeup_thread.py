@@ -22,6 +22,7 @@ from tickwheel.redis.replies import CONNECTION_ERRORS
 from tickwheel.redis.subscriptions import Subscriptions
 from tickwheel.redis.wait_list import SWEEP_S, WaitList
 from tickwheel.redis.waiter_handle import WaiterHandle
+from tickwheel.runtime.signals import wait_interruptibly
 
 
 class ThreadWaiter(WaiterHandle):
@@ -35,7 +36,7 @@ class ThreadWaiter(WaiterHandle):
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        self._event.wait(seconds)
+        wait_interruptibly(self._event, seconds)
         self._event.clear()
         self._consume()
 
@@ -52,7 +53,7 @@ class JointThreadWaiter(JointWaitHandle):
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if a subscription was refused."""
         if self._may_sleep():
-            self._event.wait(seconds)
+            wait_interruptibly(self._event, seconds)
         self._event.clear()
         self._check()
 
@@ -66,7 +67,7 @@ class ThreadEndWaiter(EndWaitHandle):
 
     def wait(self, seconds: float) -> None:
         """Sleep until woken, for at most ``seconds``. Raises the server's error if the subscription was refused."""
-        self._event.wait(seconds)
+        wait_interruptibly(self._event, seconds)
         self._event.clear()
         self._check()
 

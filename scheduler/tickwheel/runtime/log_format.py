@@ -12,6 +12,7 @@ from json import JSONEncoder
 from types import TracebackType
 from typing import Any, Final, Protocol, TextIO
 
+from tickwheel.runtime.signals import interrupt_again
 from tickwheel.runtime.text_escape import cut_middle, escape_unprintable, indent_lines
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -95,6 +96,8 @@ def _handle_uncaught(handle: Callable[[logging.LogRecord], None]) -> None:
             handle(logging.LogRecord("tickwheel", logging.CRITICAL, "", 0, text, None, (kind, error, trace)))
 
     def report_unraisable(args: "sys.UnraisableHookArgs") -> None:
+        if issubclass(args.exc_type, KeyboardInterrupt):
+            interrupt_again()
         text = f"{args.err_msg or 'exception ignored in'}: {reprlib.repr(args.object)}"
         report(text, args.exc_type, args.exc_value, args.exc_traceback)
 

@@ -1,4 +1,4 @@
-"""Signals that a separate thread handles, and the names of signals.
+"""Signals that a separate thread handles, waits that a signal ends, and the names of signals.
 
 Python runs a signal handler in the main thread, between two bytecode instructions. This has two problems. A handler
 that takes a lock, as `Event.set` does, blocks indefinitely if the interrupted main thread holds this lock. And while
@@ -27,6 +27,10 @@ from typing import Any
 _FROM_HANDLER = 128
 # The longest time between two reports of the same signal.
 _LONGEST_DELAY_S = 0.1
+# When a Ctrl-C is repeated that had no effect. Finalizers take less time.
+_REPEAT_S = 0.1
+# How often the main thread looks for signals while it waits.
+_LOOK_S = 0.5
 
 
 def signal_name(number: int) -> str:
@@ -36,6 +40,30 @@ def signal_name(number: int) -> str:
     except ValueError:
         # The signals between SIGRTMIN and SIGRTMAX, and those that the C library uses itself, have no name.
         return f"signal {number}"
+
+
+def wait_interruptibly(event: threading.Event, seconds: float) -> None:
+    """Wait until the event is set, for at most ``seconds``. If the main thread waits, signals are handled meanwhile.
+
+    Python looks for signals before it waits for a lock. It does not notice a signal that arrives between the two, or
+    that the kernel delivers to another thread. So the wait is divided into short ones, as the library of gRPC does it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        event.wait(seconds)
+        return
+    ends = time.monotonic() + seconds
+    while not event.wait(min(seconds, _LOOK_S)) and (seconds := ends - time.monotonic()) > 0:
+        pass
+
+
+def interrupt_again() -> None:
+    """Send SIGINT to this process again, because KeyboardInterrupt was raised in a finalizer.
+
+    Python ignores all exceptions of finalizers. So the user would have to press Ctrl-C once more.
+    """
+    timer = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 
 
 def ignore_sigusr1() -> None:
