@@ -157,6 +157,8 @@ def shop_of(tickwheel_server: PrivateServer, folder: Path) -> Iterator[Shop]:
                 client.flushdb()
         shop.celery.conf.broker_url = deployment.celery_url(BROKER)
         shop.celery.conf.result_backend = deployment.celery_url(BACKEND)
+        # Connections that other code has opened since the last deployment may be lost by now.
+        forget_connections()
         stack.callback(forget_connections)
         shop.tickwheel.move(url=tickwheel_server.url, namespace=namespace)
         stack.callback(shop.tickwheel.close)
