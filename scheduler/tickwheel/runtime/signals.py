@@ -29,8 +29,8 @@ _FROM_HANDLER = 128
 _LONGEST_DELAY_S = 0.1
 # When a Ctrl-C is repeated that had no effect. Finalizers take less time.
 _REPEAT_S = 0.1
-# How often the main thread looks for signals while it waits.
-_LOOK_S = 0.5
+# How often the main thread checks for signals while it waits.
+_CHECK_S = 0.5
 
 
 def signal_name(number: int) -> str:
@@ -45,14 +45,14 @@ def signal_name(number: int) -> str:
 def wait_interruptibly(event: threading.Event, seconds: float) -> None:
     """Wait until the event is set, for at most ``seconds``. If the main thread waits, signals are handled meanwhile.
 
-    Python looks for signals before it waits for a lock. It does not notice a signal that arrives between the two, or
+    Python checks for signals before it waits for a lock. It does not notice a signal that arrives between the two, or
     that the kernel delivers to another thread. So the wait is divided into short ones, as the library of gRPC does it.
     """
     if threading.current_thread() is not threading.main_thread():
         event.wait(seconds)
         return
     ends = time.monotonic() + seconds
-    while not event.wait(min(seconds, _LOOK_S)) and (seconds := ends - time.monotonic()) > 0:
+    while not event.wait(min(seconds, _CHECK_S)) and (seconds := ends - time.monotonic()) > 0:
         pass
 
 
