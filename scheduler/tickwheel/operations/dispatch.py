@@ -17,7 +17,7 @@ from tickwheel.operations.removal.queue_numbers import LAST_VERSION
 from tickwheel.operations.sessions import ClientSession, RequestSessions, Sessions
 from tickwheel.plan import Plan, Reply, Request, Round, send_request
 from tickwheel.storage.keys import metadata_keys, queues_key, shard_key
-from tickwheel.storage.script_errors import BLOCKED, SESSIONEXPIRED, SESSIONOLD, RetryCondition
+from tickwheel.storage.script_errors import BLOCKED, SESSIONEXPIRED, SESSIONOLD, RetryCondition, ScriptError
 from tickwheel.storage.scripts import Call, bind, load
 
 # The name and the arguments of a script. Inner functions use the alias, because Python evaluates their annotations at
@@ -245,15 +245,24 @@ def queue_deleting_error(queue: str) -> QueueBlocked:
     )
 
 
+def _queue_blocked_error(context: NamespaceContext, queue: str, error: ScriptError) -> TickwheelError:
+    """Return the error of a call that a shard has rejected because the queue is blocked, or is being deleted."""
+    config = context.configs.get(queue)
+    if config is not None and not config.deleting:
+        return error.to_tickwheel_error(f"queue {queue!r}")
+    # The end of the deletion changes no version on the shards, so the next call must read the configuration again.
+    context.forget_queue(queue)
+    if config is not None:
+        return queue_deleting_error(queue)
+    # Another thread has forgotten the configuration.
+    return QueueBlocked(f"queue {queue!r} is blocked or is being deleted: repeat the call to learn which")
+
+
 def _reply_or_raise(context: NamespaceContext, queue: str, reply: Reply) -> Reply:
     if reply.error is None:
         return reply
-    config = context.configs.get(queue)
-    if reply.error.code == BLOCKED and (config is None or config.deleting):
-        # The end of the deletion changes no version on the shards, so the next call must read the configuration again.
-        # Another thread may have forgotten it for this reason.
-        context.forget_queue(queue)
-        raise queue_deleting_error(queue)
+    if reply.error.code == BLOCKED:
+        raise _queue_blocked_error(context, queue, reply.error)
     raise reply.error.to_tickwheel_error(f"queue {queue!r}")
 
 
