@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.service_thread import ServiceThread
 from tests.support.wait_until import eventually
-from tickwheel import NewMessage, QueueBlocked, QueueNotFound, Tickwheel
+from tickwheel import NewMessage, QueueBlocked, QueueConfigConflict, QueueNotFound, Tickwheel
 from tickwheel.tasks import TaskApp
 from tickwheel.testing import PrivateServer
 
@@ -53,6 +53,24 @@ def test_an_app_creates_its_queue_again_as_it_was_declared(
             await app.aclose()
 
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_grpc", [False, True], ids=["direct", "grpc"])
+def test_a_declared_queue_is_never_another_one(
+    real_time_service: ServiceThread, tickwheel_server: PrivateServer, direct: Tickwheel, *, is_grpc: bool
+) -> None:
+    url = real_time_service.url if is_grpc else tickwheel_server.url
+    with TaskApp(url, namespace=direct._context.namespace) as app:
+        app.queue("orders", exclusive_key="customer")
+        app.declared("orders").enqueue(metadata={"customer": "ann"})
+        direct.delete_queue("orders", purge=True)
+        direct.create_queue("orders")
+        with pytest.raises(QueueNotFound):
+            app.declared("orders").enqueue(metadata={"customer": "ann"})
+        for _ in range(3):
+            with pytest.raises(QueueConfigConflict):
+                app.declared("orders")
+    assert direct.queue("orders").counts()["pending"] == 0
 
 
 @pytest.mark.parametrize("is_grpc", [False, True], ids=["direct", "grpc"])

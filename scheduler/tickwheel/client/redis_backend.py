@@ -37,6 +37,8 @@ class RedisBackend:
         self._context = context
         self._notice = notice
         self._durability = durability
+        # By queue that an app has declared: the uid of the last one that it has created or updated; empty if unknown.
+        self._declared_uids: dict[str, bytes] = {}
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         yield from check_server(self._durability, self._context.namespace)
@@ -121,7 +123,10 @@ class RedisBackend:
         return inspect.forecast(self._context, queue, minutes)
 
     def create(self, queue: str, options: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
-        return queues.create(self._context, queue, options, update=update)
+        config = yield from queues.create(self._context, queue, options, update=update)
+        if queue in self._declared_uids:
+            self._declared_uids[queue] = config.uid
+        return config
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
         return queues.block(self._context, queue, blocked, enqueue=enqueue, dequeue=dequeue)
@@ -142,10 +147,11 @@ class RedisBackend:
         return settings.write(self._context, name, value)
 
     def expect_queue(self, queue: str) -> None:
-        pass
+        self._declared_uids.setdefault(queue, b"")
 
     def is_expected(self, queue: str) -> bool:
-        return self._context.configs.get(queue) is not None
+        config = self._context.configs.get(queue)
+        return config is not None and self._declared_uids.get(queue) in (b"", config.uid)
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         return (driver_watch.look_once if only_once else driver_watch.check_once)(self._context)

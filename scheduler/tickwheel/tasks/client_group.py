@@ -182,6 +182,8 @@ class ClientGroup:
         backend = client._untraced_backend
         if name in self._ensured_queues and backend.is_expected(name):
             return False
+        # If the declaration fails, the next call must declare the queue again.
+        self._ensured_queues.discard(name)
         backend.expect_queue(name)
         return True
 
