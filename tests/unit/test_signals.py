@@ -116,8 +116,8 @@ def test_a_signal_while_the_interpreter_ends_does_not_change_the_exit_code(numbe
         assert process.wait(30) == 3
 
 
-# The main thread waits without a time limit. Other threads are ready to run, so they can receive the signals. If only the
-# handler writes, the main thread must wake up from time to time, because no handler runs in another thread.
+# The main thread waits without a time limit. Other threads are ready to run, so they can receive the signals. If
+# only the handler writes, the main thread must wake up from time to time, because no handler runs in another thread.
 WAITING_PROGRAM = """
 import os, signal, sys, threading, time
 from tickwheel.runtime.signals import handle_in_thread
@@ -142,7 +142,9 @@ ANSWERS = {signal.SIGTERM: b"T", signal.SIGINT: b"I", signal.SIGUSR1: b"U"}
 # What a program may have done to its signals before it waits.
 PREPARATIONS = {
     "nothing": "",
-    "another wakeup descriptor": "limit = 0.1; other = os.pipe()[1]; os.set_blocking(other, False); signal.set_wakeup_fd(other)",
+    "another wakeup descriptor": (
+        "limit, other = 0.1, os.pipe()[1]; os.set_blocking(other, False); signal.set_wakeup_fd(other)"
+    ),
     "no wakeup descriptor": "limit = 0.1; signal.set_wakeup_fd(-1)",
     "a forked child": "if os.fork() == 0: os.kill(os.getpid(), signal.SIGUSR1); os._exit(0)\nos.wait()",
 }
