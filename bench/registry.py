@@ -26,6 +26,7 @@ from bench.measurements.lease_takeover import (
 )
 from bench.measurements.many_queues import many_queues
 from bench.measurements.message_life import big_life, life
+from bench.measurements.queue_metrics import queue_metrics
 from bench.measurements.queue_shares import CONNECTED as SHARES_CONNECTED, queue_shares
 from bench.measurements.relay import relay
 from bench.measurements.server_memory import cancelled_memory, memory, pairs
@@ -78,6 +79,7 @@ MEASUREMENTS: dict[str, Callable[[Scale], list[Measurement]]] = {
     "lease_handover_last_resort": lease_handover_last_resort,
     "election_quiet": election_quiet,
     "election_calls": election_calls,
+    "queue_metrics": queue_metrics,
     "failover": failover,
     "wheel": wheel,
 }

@@ -25,6 +25,8 @@ lateness.py            lateness of messages at a worker
 takeover.py            lateness while another event process takes over
 lease_takeover.py      the same after a kill, with an election by lease
 worker_handover.py     the time until another worker drives after SIGTERM, with the same election
+election_quiet.py      wake-ups and calls of an election by lease while nothing happens
+queue_metrics.py       commands that read the metrics of queues
 failover.py            the kill of a primary of a cluster
 relay.py               the publication of the history to Kafka
 """

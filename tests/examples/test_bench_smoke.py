@@ -79,6 +79,7 @@ FIGURES = {
     "failover",
     "timing_wheel",
     "timing_wheel_same_rate",
+    "queue_metrics",
     "queue_shares_cluster",
     "queue_shares_grpc",
     "queue_shares_redis",
