@@ -62,11 +62,13 @@ def test_a_declared_queue_is_never_another_one(
     url = real_time_service.url if is_grpc else tickwheel_server.url
     with TaskApp(url, namespace=direct._context.namespace) as app:
         app.queue("orders", exclusive_key="customer")
-        app.declared("orders").enqueue(metadata={"customer": "ann"})
+        handle = app.declared("orders")
+        handle.enqueue(metadata={"customer": "ann"})
         direct.delete_queue("orders", purge=True)
         direct.create_queue("orders")
-        with pytest.raises(QueueNotFound):
-            app.declared("orders").enqueue(metadata={"customer": "ann"})
+        for _ in range(3):
+            with pytest.raises(QueueNotFound):
+                handle.enqueue(metadata={"customer": "ann"})
         for _ in range(3):
             with pytest.raises(QueueConfigConflict):
                 app.declared("orders")

@@ -175,6 +175,7 @@ def test_a_producer_of_tasks_keeps_a_limited_number_of_queues(
     tickwheel_server: PrivateServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_group, "_ENSURED_MAX", KEPT)
+    monkeypatch.setattr(limits, "QUEUES_MAX", KEPT)
     clients = ClientGroup({"url": tickwheel_server.url, "namespace": namespace, "drive": False}, lambda name: {})
     for number in range(10):
         clients.ensure_queue(f"gone-{number}")

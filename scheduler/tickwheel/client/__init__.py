@@ -17,6 +17,7 @@ and Valkey are in `tickwheel.redis`.
     connect.py             the choice of the backend and the executor for a URL
     backend.py             Backend: the interface of both backends
     redis_backend.py       RedisBackend: operations as script calls on the shards
+    expected_queues.py     ExpectedQueues: the declared queues of an app, whose place no other queue may take; no I/O
     tracing_backend.py     TracingBackend: spans around the operations of another backend
     local_processes.py     the embedded server, the event process and the check that a client starts
     last_resort.py         LastResort: a child process that drives while no event process does

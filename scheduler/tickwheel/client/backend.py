@@ -124,10 +124,7 @@ class Backend(Protocol):
     def set_setting(self, name: str, value: str | None) -> Plan[None]: ...
 
     def expect_queue(self, queue: str) -> None:
-        """Let an enqueue fail with QueueNotFound if the queue is not the one that the next `create` of it returns.
-
-        A client that calls the shards does so for each queue that it knows.
-        """
+        """Let an enqueue fail with QueueNotFound if the queue is not the one that the next `create` of it returns."""
 
     def is_expected(self, queue: str) -> bool:
         """Return whether an enqueue would fail if the queue is another one than this client has seen.

@@ -5,7 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tickwheel.client import driver_watch
+from tickwheel.client.expected_queues import ExpectedQueues
 from tickwheel.client.undriven_notice import UndrivenNotice
+from tickwheel.errors import Forbidden, QueueConfigConflict, QueueNotFound
 from tickwheel.model.message import EnqueueResult, LeasedMessage, MessageView, NewMessage
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.model.results import Change, Explanation, ForecastMinute, Lateness
@@ -37,15 +39,19 @@ class RedisBackend:
         self._context = context
         self._notice = notice
         self._durability = durability
-        # By queue that an app has declared: the uid of the last one that it has created or updated; empty if unknown.
-        self._declared_uids: dict[str, bytes] = {}
+        self._expected_queues = ExpectedQueues()
 
     def open(self, options: NamespaceOptions) -> Plan[None]:
         yield from check_server(self._durability, self._context.namespace)
         yield from open_namespace(self._context, options)
 
     def enqueue_many(self, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
-        results = yield from enqueue_many(self._context, queue, messages)
+        uid = self._expected_queues.uid(queue)
+        try:
+            results = yield from enqueue_many(self._context, queue, messages, uid)
+        except QueueNotFound:
+            self._expected_queues.on_not_found(queue, uid)
+            raise
         if self._notice is not None:
             self._notice.on_enqueued(results, self)
         return results
@@ -105,6 +111,7 @@ class RedisBackend:
         return Purge(self._context, queue, states)
 
     def delete_queue(self, queue: str, purge: bool) -> QueueDeletion:
+        self._expected_queues.on_deleted(queue)
         return QueueDeletion(self._context, queue, purge)
 
     def delete_namespace(self) -> NamespaceDeletion:
@@ -123,16 +130,22 @@ class RedisBackend:
         return inspect.forecast(self._context, queue, minutes)
 
     def create(self, queue: str, options: Mapping[str, Any], *, update: bool) -> Plan[QueueConfig]:
-        config = yield from queues.create(self._context, queue, options, update=update)
-        if queue in self._declared_uids:
-            self._declared_uids[queue] = config.uid
+        try:
+            config = yield from queues.create(self._context, queue, options, update=update)
+        except (QueueConfigConflict, Forbidden):
+            # The program knows now that there is another queue, or cannot know it.
+            self._expected_queues.on_created(queue, b"")
+            raise
+        self._expected_queues.on_created(queue, config.uid)
         return config
 
     def block(self, queue: str, blocked: bool, *, enqueue: bool, dequeue: bool) -> Plan[QueueConfig]:
         return queues.block(self._context, queue, blocked, enqueue=enqueue, dequeue=dequeue)
 
     def config(self, queue: str) -> Plan[QueueConfig]:
-        return self._context.fetch_config(queue)
+        config = yield from self._context.fetch_config(queue)
+        self._expected_queues.on_read(queue, config.uid)
+        return config
 
     def queues(self) -> Plan[dict[str, QueueConfig]]:
         return queues.list_queues(self._context)
@@ -147,11 +160,10 @@ class RedisBackend:
         return settings.write(self._context, name, value)
 
     def expect_queue(self, queue: str) -> None:
-        self._declared_uids.setdefault(queue, b"")
+        self._expected_queues.add(queue)
 
     def is_expected(self, queue: str) -> bool:
-        config = self._context.configs.get(queue)
-        return config is not None and self._declared_uids.get(queue) in (b"", config.uid)
+        return self._expected_queues.has(queue) and self._context.configs.get(queue) is not None
 
     def check_drivers(self, *, only_once: bool = False) -> Plan[str]:
         return (driver_watch.look_once if only_once else driver_watch.check_once)(self._context)

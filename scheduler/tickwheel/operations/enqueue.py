@@ -31,15 +31,18 @@ class RefusedMessage:
     conflicts: bool
 
 
-def enqueue_many(context: NamespaceContext, queue: str, messages: Iterable[NewMessage]) -> Plan[list[EnqueueResult]]:
+def enqueue_many(
+    context: NamespaceContext, queue: str, messages: Iterable[NewMessage], uid: bytes = b""
+) -> Plan[list[EnqueueResult]]:
     """Enqueue all messages, in rounds of bounded size. Return the results in the order of ``messages``.
 
     An invalid message stops the call before the round that contains it is sent; messages of earlier rounds remain
     enqueued. A message that the server rejects (its id is taken by another message, or its due time is too far ahead by
     the server's clock) does not stop the others: IdConflict or InvalidArgument is raised after all rounds. After any
     other error, it is unknown which messages were enqueued. The call may be repeated if every message has an id.
+    ``uid``: see `ensure`.
     """
-    results = yield from enqueue_messages(context, queue, messages)
+    results = yield from enqueue_messages(context, queue, messages, uid=uid)
     return check_refused(queue, results)
 
 

@@ -8,7 +8,6 @@ the extra. Conversions between values and protobuf messages are in `tickwheel.rp
     channel.py             the channel, the backend and the executors of a URL; imports grpc on demand
     grpc_backend.py        GrpcBackend: operations as plans of RPCs
     grpc_queue_backend.py  GrpcQueueBackend: the part of GrpcBackend for queues and namespaces
-    expected_queues.py     ExpectedQueues: the declared queues of an app, whose place no other queue may take; no I/O
     request_chunks.py      requests of bounded size for messages and leases
     channel_calls.py       ChannelCalls: the common part of both executors
     blocking_executor.py   GrpcExecutor: the executor for threads

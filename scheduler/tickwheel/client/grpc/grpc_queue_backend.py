@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tickwheel import limits
+from tickwheel.client.expected_queues import ExpectedQueues
 from tickwheel.client.grpc.call_retry import UnknownMethod
-from tickwheel.client.grpc.expected_queues import ExpectedQueues
 from tickwheel.client.grpc.grpc_remover import GrpcRemover
 from tickwheel.errors import Forbidden, QueueConfigConflict
 from tickwheel.model import message_content, validation

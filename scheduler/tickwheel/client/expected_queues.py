@@ -1,8 +1,10 @@
-"""The queues that a client of the service expects, because its app has declared them. No I/O.
+"""The queues that a client expects, because its app has declared them. No I/O.
 
 Until the app creates a deleted one again, the client lets no other queue of the name take its place: each enqueue names
-the uid of the queue, which the service compares. Any thread may call the methods.
+the uid of the queue, which is compared. Any thread may call the methods.
 """
+
+from tickwheel import limits
 
 
 class ExpectedQueues:
@@ -16,6 +18,10 @@ class ExpectedQueues:
 
     def add(self, queue: str) -> None:
         """Expect the queue that the next `on_created` names."""
+        if queue not in self._uids and len(self._uids) >= limits.QUEUES_MAX:
+            # A namespace has no more queues, so some of these were deleted.
+            self._uids.clear()
+            self._lost.clear()
         self._uids.setdefault(queue, b"")
 
     def uid(self, queue: str) -> bytes:
