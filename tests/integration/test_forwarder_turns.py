@@ -14,6 +14,7 @@ from tickwheel import InvalidArgument, Queue, Tickwheel
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.stats import WheelStats
 from tickwheel.event_process.queue_directory import QueueDirectory
+from tickwheel.operations.dequeue import Dequeue
 from tickwheel.redis.driver_executor import DriverExecutor
 from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import SinkForwarder
@@ -219,3 +220,23 @@ def test_a_queue_whose_dequeue_always_fails_has_its_turn_after_all_others(
     for queue in queues:
         queue.enqueue()
     assert messages_of_a_run() == COUNT
+
+
+def test_a_queue_has_another_turn_if_its_leased_message_was_cancelled(
+    tw: Tickwheel, forwarding: Forwarding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = tw.create_queue("q", sink="kafka://topic")
+    # The payloads are stored apart from the records, so they are read after the lease.
+    for n in range(3):
+        queue.enqueue(b"x" * 5_000, id=f"m-{n}")
+    build = Dequeue._build_messages
+
+    def cancel_first(*arguments: Any) -> Any:
+        monkeypatch.setattr(Dequeue, "_build_messages", build)
+        queue.cancel("m-0")
+        return build(*arguments)
+
+    monkeypatch.setattr(Dequeue, "_build_messages", cancel_first)
+    with forwarding.running():
+        completed([queue], 2)
+    assert queue.counts()["cancelled"] == 1

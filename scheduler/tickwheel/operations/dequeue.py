@@ -5,7 +5,6 @@ A call that waits sends nothing to the server until it is woken.
 
 import os
 import time
-from collections.abc import Collection
 from struct import Struct
 from typing import Any
 
@@ -155,7 +154,8 @@ class Dequeue:
         """Return the messages of one shard, for a caller that serves only this shard, and whether it may have more."""
         yield from self._checked_config()
         with self._context.sessions.borrow() as client_session:
-            return (yield from self._call_shard(client_session, shard, self._limit, factory, final=True))
+            messages, more = yield from self._call_shard(client_session, shard, self._limit, factory, final=True)
+            return messages, more or self._room.listed == self._limit
 
     def _search(
         self, client_session: ClientSession, factory: MessageFactory[M], *, final: bool, woken: bool = False
@@ -213,7 +213,7 @@ class Dequeue:
         is_first = self._request is not None and not self._is_recorded
         if several and is_first and not (yield from self._ready_shards.may_have_messages(config)):
             return
-        answered: Collection[int] = ()
+        answered: list[int] = []
         if several and self._named is not None:
             registers = self._options.registers
             answered = yield from answered_shards(self._context, self._queue, self._named, registers=registers)

@@ -2,7 +2,7 @@
 limits the bytes of the answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from tickwheel import limits
@@ -114,6 +114,8 @@ class AnswerRoom:
         self.max_bytes = max_bytes
         self.has_messages = False
         """Whether the call has leased messages."""
+        self.listed = 0
+        """How many messages the last script call has listed. Some of them may have been cancelled since."""
         self._leased = 0
         self._is_repeated = False
 
@@ -143,10 +145,11 @@ class AnswerRoom:
         return limit
 
     def count(
-        self, entries: Iterable[tuple[bytes, bytes]], messages: Sequence[LeasedMessage], *, is_repeated: bool
+        self, entries: Sequence[tuple[bytes, bytes]], messages: Sequence[LeasedMessage], *, is_repeated: bool
     ) -> None:
         """Count the messages of a script call, given as fields and records, and as messages."""
         self.has_messages |= bool(messages)
+        self.listed = len(entries)
         self._is_repeated = is_repeated
         if self.max_bytes is not None and not is_repeated:
             self._leased += sum(len(stored) for _, stored in entries)

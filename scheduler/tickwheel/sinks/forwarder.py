@@ -216,7 +216,7 @@ class SinkForwarder:
         if messages:
             self._in_flight.add(url, sink, messages, config.lease_ms, began)
             self._in_flight.send()
-        if has_more or len(messages) == capacity:
+        if has_more:
             self._ready.add([queue])
         return True
 
