@@ -36,7 +36,16 @@ def test_shards_share_the_room_and_one_that_was_refused_gets_its_share_first() -
     assert (take_all(buffer, 0), take_all(buffer, 1)) == (0, 5)
     for _ in range(5):
         buffer.release(1, 0)
+    # The second shard was refused once more, so its half remains free until it no longer waits.
+    assert take_all(buffer, 0) == 0
+    buffer.leave(1)
     assert take_all(buffer, 0) == 5
+
+
+def test_a_shard_has_room_although_many_others_have_little() -> None:
+    buffer = UnconfirmedBuffer(100 * RECORD_BYTES)
+    assert all(buffer.take(shard, 0) for shard in range(50))
+    assert take_all(buffer, 50) == 50
 
 
 def test_a_shard_that_no_longer_waits_has_no_share() -> None:
@@ -63,7 +72,7 @@ def test_a_message_that_is_larger_than_the_room_can_be_sent() -> None:
         ({"queue.buffering.max.kbytes": "8192"}, 4),
         ({"queue.buffering.max.kbytes": "0x2000"}, 4),
         # The library reads this as an octal number.
-        ({"queue.buffering.max.kbytes": "020000"}, 32),
+        ({"queue.buffering.max.kbytes": "020000"}, 4),
         ({"queue.buffering.max.messages": "0"}, 32),
         # With 2,048 records of at least 1 KiB each.
         ({"queue.buffering.max.messages": "2048"}, 1),

@@ -93,11 +93,12 @@ class KafkaProducers:
         return min(size, records * record_bytes) if records else size
 
     def _number(self, setting: str) -> int:
-        """Return the number in a setting, or the default if it has a form that only the library reads."""
+        """Return the number in a setting. The library reads one with a leading zero as octal."""
+        text = str(self._settings[setting])
         try:
-            return int(str(self._settings[setting]), 0)
+            return int(text, 0)
         except ValueError:
-            return int(_SETTINGS[setting])
+            return int(text, 8)
 
     def check_topic(self) -> None:
         """Log an error if the topic does not exist or no broker answers. May take some seconds."""

@@ -15,7 +15,7 @@ BYTES: Final = 4 * 2**20
 # A lease is extended when a third of it is over.
 _EXTENSIONS: Final = 3
 # How many batches are extended before other messages are sent again: each takes a call. The leases of others are
-# extended later, but not later than when two thirds of them are over.
+# extended later; from two thirds of their length on, all at once.
 EXTENDED_AT_ONCE: Final = 10
 
 

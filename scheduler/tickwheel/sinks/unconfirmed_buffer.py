@@ -20,17 +20,23 @@ class UnconfirmedBuffer:
         self._limit = limit
         self._lock = Lock()
         self._total = 0
-        # By shard. A shard that has been refused counts, too, so that the others leave room for its messages.
+        # By shard that has or waits for room.
         self._used: defaultdict[int, int] = defaultdict(int)
+        # Shards that were refused. Until they have room, no other shard takes more than its share.
+        self._waiting: set[int] = set()
 
     def take(self, shard: int, size: int) -> bool:
-        """Take room for a message of ``size`` bytes. Return False if there is none, or if the shard has its share."""
+        """Take room for a message of ``size`` bytes. Return False if there is none, or if it is for other shards."""
+        needed = size + RECORD_BYTES
         with self._lock:
             used = self._used[shard]
-            if self._total >= self._limit or (used and used >= self._limit // len(self._used)):
+            exceeds_share = used and used + needed > self._limit // len(self._used)
+            if self._total >= self._limit or (exceeds_share and self._waiting - {shard}):
+                self._waiting.add(shard)
                 return False
-            self._used[shard] += size + RECORD_BYTES
-            self._total += size + RECORD_BYTES
+            self._waiting.discard(shard)
+            self._used[shard] += needed
+            self._total += needed
             return True
 
     def release(self, shard: int, size: int) -> None:
@@ -38,11 +44,14 @@ class UnconfirmedBuffer:
         with self._lock:
             self._used[shard] -= size + RECORD_BYTES
             self._total -= size + RECORD_BYTES
-            if not self._used[shard]:
-                del self._used[shard]
+            self._forget_unused(shard)
 
     def leave(self, shard: int) -> None:
-        """Forget that a message of the shard was refused: the shard has none that waits."""
+        """Record that no message of the shard waits."""
         with self._lock:
-            if not self._used[shard]:
-                del self._used[shard]
+            self._waiting.discard(shard)
+            self._forget_unused(shard)
+
+    def _forget_unused(self, shard: int) -> None:
+        if not self._used.get(shard) and shard not in self._waiting:
+            self._used.pop(shard, None)
