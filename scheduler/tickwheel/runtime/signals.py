@@ -59,8 +59,11 @@ def wait_interruptibly(event: threading.Event, seconds: float) -> None:
 def interrupt_again() -> None:
     """Send SIGINT to this process again, because KeyboardInterrupt was raised in a finalizer.
 
-    Python ignores all exceptions of finalizers. So the user would have to press Ctrl-C once more.
+    Python ignores all exceptions of finalizers. So the user would have to press Ctrl-C once more. Does nothing while
+    the interpreter ends.
     """
+    if not threading.main_thread().is_alive():
+        return
     timer = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT))
     timer.daemon = True
     timer.start()
