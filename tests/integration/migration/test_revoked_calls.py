@@ -66,9 +66,12 @@ def test_the_commands_of_celery_for_the_shell_revoke_calls(
     moved_deployment: Shop, revoked: list[tuple[str, bool]], command: str, more: dict[str, str]
 ) -> None:
     sent = [shop.note.apply_async((), countdown=3_600) for _ in range(2)]
-    # As `celery control revoke ID ID` and `celery control terminate KILL ID ID` call it.
+    # As `celery control revoke ID ID` and `celery control terminate KILL ID ID` call it, on a connection of its own.
     ids = [result.id for result in sent]
-    shop.celery.control.broadcast(command, arguments={"task_id": ids, **more}, timeout=0.1, reply=True)
+    with shop.celery.connection_for_write() as connection:
+        shop.celery.control.broadcast(
+            command, arguments={"task_id": ids, **more}, connection=connection, timeout=0.1, reply=True
+        )
     assert [result.state for result in sent] == ["REVOKED"] * 2
     # No call was running, so none was terminated.
     assert revoked == [(id_, False) for id_ in ids]
