@@ -73,6 +73,8 @@ def test_a_message_that_is_larger_than_the_room_can_be_sent() -> None:
         ({"queue.buffering.max.kbytes": "0x2000"}, 4),
         # The library reads this as an octal number.
         ({"queue.buffering.max.kbytes": "020000"}, 4),
+        # The library accepts this, and reads the number before the point.
+        ({"queue.buffering.max.kbytes": "8192.5"}, 32),
         ({"queue.buffering.max.messages": "0"}, 32),
         # With 2,048 records of at least 1 KiB each.
         ({"queue.buffering.max.messages": "2048"}, 1),

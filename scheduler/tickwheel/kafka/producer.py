@@ -7,6 +7,7 @@ again with a new producer.
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Any, Final
@@ -93,12 +94,12 @@ class KafkaProducers:
         return min(size, records * record_bytes) if records else size
 
     def _number(self, setting: str) -> int:
-        """Return the number in a setting. The library reads one with a leading zero as octal."""
+        """Return the number in a setting, or the default if it has a form that only the library reads."""
         text = str(self._settings[setting])
-        try:
-            return int(text, 0)
-        except ValueError:
-            return int(text, 8)
+        with suppress(ValueError):
+            # A leading zero means octal.
+            return int(text, 8 if text.isdecimal() and text.startswith("0") else 0)
+        return int(_SETTINGS[setting])
 
     def check_topic(self) -> None:
         """Log an error if the topic does not exist or no broker answers. May take some seconds."""
