@@ -149,18 +149,18 @@ class SinkForwarder:
         The channels of the others stay subscribed. One program may change a queue each second, and to dequeue from
         thousands of other queues each time would delay all sinks.
         """
-        known, queues = self._queues, {}
+        known, queues, changed = self._queues, {}, []
         for queue, config in self._queue_lookup.queues_with_sinks(since_ms).items():
             if queue in known and known[queue].config is config:
                 queues[queue] = known[queue]
             elif config.sink is not None and (sink := self._sinks.sink(queue, config.sink)) is not None:
                 queues[queue] = _SinkQueue(config, config.sink, sink)
+                changed.append(queue)
         self._queues = queues
         self._queue_of = {self._channel(queue): queue for queue in self._queues}
         self._ready.keep(self._queues)
         self._in_flight.sinks.forget_others({queue: of_queue.url for queue, of_queue in self._queues.items()})
         self._subscribe(listener)
-        changed = (queue for queue, of_queue in self._queues.items() if known.get(queue) is not of_queue)
         self._ready.add([*changed, *(queue for queue in self._refused if queue in self._queues)])
         self._refused.clear()
         self._outdated_ms = None
