@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from operator import gt
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,22 @@ def over_grpc(real_time_service: ServiceThread, direct: Tickwheel) -> Iterator[T
         yield client
 
 
+@pytest.fixture(params=["direct", "grpc"])
+def app_url(request: pytest.FixtureRequest, real_time_service: ServiceThread, tickwheel_server: PrivateServer) -> str:
+    """The URL of an app: that of the server, and that of a service."""
+    return tickwheel_server.url if request.param == "direct" else real_time_service.url
+
+
+def declare_orders(app: TaskApp) -> Any:
+    """Declare a queue with settings that differ from the defaults, and a task. Return the task."""
+    app.queue("orders", exclusive_key="customer", max_attempts=7)
+
+    @app.task(name="bill", queue="orders", metadata=["customer"])
+    def bill(customer: str) -> None: ...
+
+    return bill
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
 @pytest.mark.parametrize("deleted_by", ["direct", "over_grpc"])
 def test_an_app_creates_its_queue_again_as_it_was_declared(
@@ -38,10 +55,7 @@ def test_an_app_creates_its_queue_again_as_it_was_declared(
 ) -> None:
     deleter = {"direct": direct, "over_grpc": over_grpc}[deleted_by]
     with TaskApp(real_time_service.url, namespace=direct._context.namespace) as app:
-        app.queue("orders", exclusive_key="customer", max_attempts=7)
-
-        @app.task(name="bill", queue="orders", metadata=["customer"])
-        def bill(customer: str) -> None: ...
+        bill = declare_orders(app)
 
         async def run() -> None:
             for _ in range(3):
@@ -55,13 +69,9 @@ def test_an_app_creates_its_queue_again_as_it_was_declared(
         asyncio.run(run())
 
 
-@pytest.mark.parametrize("is_grpc", [False, True], ids=["direct", "grpc"])
-def test_a_declared_queue_is_never_another_one(
-    real_time_service: ServiceThread, tickwheel_server: PrivateServer, direct: Tickwheel, *, is_grpc: bool
-) -> None:
-    url = real_time_service.url if is_grpc else tickwheel_server.url
-    with TaskApp(url, namespace=direct._context.namespace) as app:
-        app.queue("orders", exclusive_key="customer")
+def test_a_declared_queue_is_never_another_one(app_url: str, direct: Tickwheel) -> None:
+    with TaskApp(app_url, namespace=direct._context.namespace) as app:
+        declare_orders(app)
         handle = app.declared("orders")
         handle.enqueue(metadata={"customer": "ann"})
         direct.delete_queue("orders", purge=True)
@@ -75,16 +85,9 @@ def test_a_declared_queue_is_never_another_one(
     assert direct.queue("orders").counts()["pending"] == 0
 
 
-@pytest.mark.parametrize("is_grpc", [False, True], ids=["direct", "grpc"])
-def test_a_new_event_loop_declares_the_queue_again(
-    real_time_service: ServiceThread, tickwheel_server: PrivateServer, direct: Tickwheel, *, is_grpc: bool
-) -> None:
-    url = real_time_service.url if is_grpc else tickwheel_server.url
-    with TaskApp(url, namespace=direct._context.namespace) as app:
-        app.queue("orders", exclusive_key="customer")
-
-        @app.task(name="bill", queue="orders", metadata=["customer"])
-        def bill(customer: str) -> None: ...
+def test_a_new_event_loop_declares_the_queue_again(app_url: str, direct: Tickwheel) -> None:
+    with TaskApp(app_url, namespace=direct._context.namespace) as app:
+        bill = declare_orders(app)
 
         async def run() -> None:
             await bill.anow(customer="ann")
@@ -102,10 +105,7 @@ def test_no_thread_of_an_app_creates_its_queue_without_settings(
     stopping = threading.Event()
     enqueued = [0] * 16
     with TaskApp(real_time_service.url, namespace=direct._context.namespace) as app:
-        app.queue("orders", exclusive_key="customer")
-
-        @app.task(name="bill", queue="orders", metadata=["customer"])
-        def bill(customer: str) -> None: ...
+        bill = declare_orders(app)
 
         def produce(n: int) -> None:
             while not stopping.is_set():

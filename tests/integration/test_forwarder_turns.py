@@ -3,20 +3,16 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.support.sink_forwarders import running, sink_forwarders
 from tests.support.wait_until import eventually
 from tickwheel import InvalidArgument, Queue, Tickwheel
-from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.stats import WheelStats
-from tickwheel.event_process.queue_directory import QueueDirectory
 from tickwheel.operations.dequeue import Dequeue
-from tickwheel.redis.driver_executor import DriverExecutor
-from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
@@ -55,8 +51,11 @@ class Sinks:
 class Forwarder(SinkForwarder):
     """A forwarder that records its turns and counts its reloads."""
 
-    turns: list[str]
     reloads = 0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.turns: list[str] = []
 
     def _take_next_queue(self, capacity: int) -> str | None:
         queue = super()._take_next_queue(capacity)
@@ -72,32 +71,11 @@ class Forwarder(SinkForwarder):
 class Forwarding:
     """The forwarder of the namespace's only shard, and what it has sent."""
 
-    def __init__(self, client: Tickwheel, io: DriverExecutor, namespace: str) -> None:
-        shard = FencedShard(namespace, 0)
-        self.sinks = Sinks()
-        registry: Any = self.sinks
-        self.forwarder = Forwarder(
-            lambda number: io.connect(number, shard.keys["clock"]),
-            shard,
-            context=client._context,
-            io=io,
-            queue_lookup=QueueDirectory(client._context, io),
-            sinks=registry,
-            stats=WheelStats(),
-        )
-        self.forwarder.turns = []
+    def __init__(self, forwarder: Forwarder, sinks: Sinks) -> None:
+        self.forwarder, self.sinks = forwarder, sinks
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        stopping = threading.Event()
-        thread = threading.Thread(target=self.forwarder.run, args=(stopping, lambda: None))
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            self.forwarder.wake()
-            thread.join()
+    def running(self) -> AbstractContextManager[None]:
+        return running(self.forwarder)
 
 
 @pytest.fixture
@@ -108,15 +86,13 @@ def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
 
 @pytest.fixture
 def forwarding(tickwheel_server: PrivateServer, tw: Tickwheel, namespace: str) -> Iterator[Forwarding]:
-    url = tickwheel_server.url
+    url, sinks = tickwheel_server.url, Sinks()
     with (
         # The forwarder's own context does not know the changes that the client makes.
         Tickwheel(url, namespace=namespace, drive=False) as own,
-        closing(DriverExecutor(ConnectionPools(url), url, 10)) as io,
+        sink_forwarders(Forwarder, own, url, sinks) as [forwarder],
     ):
-        made = Forwarding(own, io, namespace)
-        yield made
-        made.forwarder.close()
+        yield Forwarding(forwarder, sinks)
 
 
 def create_queues(tw: Tickwheel) -> list[Queue]:

@@ -1,18 +1,10 @@
 """Messages that the broker rejects at the same time do not delay the messages of other sinks until all have failed."""
 
-import threading
-from contextlib import closing
-from typing import Any
-
 import pytest
 
+from tests.support.sink_forwarders import running, sink_forwarders
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
-from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.stats import WheelStats
-from tickwheel.event_process.queue_directory import QueueDirectory
-from tickwheel.redis.driver_executor import DriverExecutor
-from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import REJECTED_AT_ONCE, SinkForwarder
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
@@ -57,39 +49,22 @@ class Forwarder(SinkForwarder):
 
 
 def test_a_message_is_sent_while_many_rejected_messages_fail(tickwheel_server: PrivateServer, namespace: str) -> None:
-    url, shard, stopping, sinks = tickwheel_server.url, FencedShard(namespace, 0), threading.Event(), Sinks()
-    registry: Any = sinks
+    sinks = Sinks()
     with (
-        Tickwheel(url, namespace=namespace, drive=False) as client,
-        closing(DriverExecutor(ConnectionPools(url), url, 10)) as io,
+        Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as client,
+        sink_forwarders(Forwarder, client, tickwheel_server.url, sinks) as [forwarder],
     ):
         good = client.create_queue("good", sink="kafka://good")
         good.enqueue()
         for n in range(COUNT):
             client.create_queue(f"bad-{n}", sink=f"kafka://missing-{n}").enqueue(max_attempts=1)
-        forwarder = Forwarder(
-            lambda number: io.connect(number, shard.keys["clock"]),
-            shard,
-            context=client._context,
-            io=io,
-            queue_lookup=QueueDirectory(client._context, io),
-            sinks=registry,
-            stats=WheelStats(),
-        )
         forwarder.client, forwarder.all_sinks = client, sinks
-        thread = threading.Thread(target=forwarder.run, args=(stopping, lambda: None))
-        thread.start()
-        try:
+        with running(forwarder):
             eventually(lambda: len(sinks.unanswered) == COUNT, "one message of each other sink is in flight")
             eventually(lambda: good.counts()["completed"] == 1, "the sink of the other queue is confirmed")
             sinks.order.clear()
             for on_delivery in sinks.unanswered:
                 on_delivery(DeliveryStatus.REFUSED, "no such topic")
             eventually(lambda: sinks.order.count("failed") == COUNT, "all rejected messages fail")
-        finally:
-            stopping.set()
-            forwarder.wake()
-            thread.join()
-            forwarder.close()
         assert sinks.order.index("sent") <= 3 * REJECTED_AT_ONCE
         assert [client.queue(f"bad-{n}").counts()["errored"] for n in range(COUNT)] == [1] * COUNT

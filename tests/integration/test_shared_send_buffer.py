@@ -2,18 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
 
 import pytest
 
+from tests.support.sink_forwarders import running, sink_forwarders
 from tests.support.wait_until import eventually
 from tickwheel import NewMessage, Tickwheel
-from tickwheel.driver.fenced_shard import FencedShard
-from tickwheel.driver.stats import WheelStats
-from tickwheel.event_process.queue_directory import QueueDirectory
-from tickwheel.redis.driver_executor import DriverExecutor
-from tickwheel.redis.pools import ConnectionPools
 from tickwheel.sinks.forwarder import SinkForwarder
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
@@ -63,36 +57,11 @@ def tw(tickwheel_server: PrivateServer, namespace: str) -> Iterator[Tickwheel]:
 
 
 @pytest.fixture
-def sinks(tickwheel_server: PrivateServer, tw: Tickwheel, namespace: str) -> Iterator[Sinks]:
+def sinks(tickwheel_server: PrivateServer, tw: Tickwheel) -> Iterator[Sinks]:
     """Run a forwarder for each shard, with sinks of one broker."""
-    url, stopping, made = tickwheel_server.url, threading.Event(), Sinks()
-    registry: Any = made
-    with closing(DriverExecutor(ConnectionPools(url), url, 10)) as io:
-        directory = QueueDirectory(tw._context, io)
-        forwarders = [
-            SinkForwarder(
-                lambda number: io.connect(number, FencedShard(namespace, number).keys["clock"]),
-                FencedShard(namespace, number),
-                context=tw._context,
-                io=io,
-                queue_lookup=directory,
-                sinks=registry,
-                stats=WheelStats(),
-            )
-            for number in range(SHARDS)
-        ]
-        threads = [
-            threading.Thread(target=forwarder.run, args=(stopping, lambda: None), daemon=True)
-            for forwarder in forwarders
-        ]
-        for thread in threads:
-            thread.start()
+    made = Sinks()
+    with sink_forwarders(SinkForwarder, tw, tickwheel_server.url, made) as forwarders, running(*forwarders):
         yield made
-        stopping.set()
-        for forwarder, thread in zip(forwarders, threads, strict=True):
-            forwarder.wake()
-            thread.join()
-            forwarder.close()
 
 
 def test_messages_for_missing_topics_leave_half_of_the_buffer_to_confirmed_sinks(tw: Tickwheel, sinks: Sinks) -> None:
