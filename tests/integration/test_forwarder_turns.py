@@ -57,8 +57,8 @@ class Forwarder(SinkForwarder):
         super().__init__(*arguments, **options)
         self.turns: list[str] = []
 
-    def _take_next_queue(self, capacity: int) -> str | None:
-        queue = super()._take_next_queue(capacity)
+    def _take_next_queue(self) -> str | None:
+        queue = super()._take_next_queue()
         if queue is not None:
             self.turns.append(queue)
         return queue

@@ -6,6 +6,7 @@ from tests.support.sink_forwarders import running, sink_forwarders
 from tests.support.wait_until import eventually
 from tickwheel import Tickwheel
 from tickwheel.sinks.forwarder import REJECTED_AT_ONCE, SinkForwarder
+from tickwheel.sinks.settler import SinkSettler
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 from tickwheel.testing import PrivateServer
@@ -35,30 +36,31 @@ class Sinks:
         return True
 
 
-class Forwarder(SinkForwarder):
-    """A forwarder that records the failures of messages. Before the first one, a message of "good" is enqueued."""
+class Settler(SinkSettler):
+    """A settler that records the failures of messages. Before the first one, a message of "good" is enqueued."""
 
     client: Tickwheel
     all_sinks: Sinks
 
-    def _fail(self, message: SinkMessage, reason: str) -> None:
+    def fail(self, message: SinkMessage, reason: str) -> None:
         if not self.all_sinks.order:
             self.client.queue("good").enqueue()
         self.all_sinks.order.append("failed")
-        super()._fail(message, reason)
+        super().fail(message, reason)
 
 
 def test_a_message_is_sent_while_many_rejected_messages_fail(tickwheel_server: PrivateServer, namespace: str) -> None:
     sinks = Sinks()
     with (
         Tickwheel(tickwheel_server.url, namespace=namespace, drive=False) as client,
-        sink_forwarders(Forwarder, client, tickwheel_server.url, sinks) as [forwarder],
+        sink_forwarders(SinkForwarder, client, tickwheel_server.url, sinks) as [forwarder],
     ):
         good = client.create_queue("good", sink="kafka://good")
         good.enqueue()
         for n in range(COUNT):
             client.create_queue(f"bad-{n}", sink=f"kafka://missing-{n}").enqueue(max_attempts=1)
-        forwarder.client, forwarder.all_sinks = client, sinks
+        forwarder._settler = settler = Settler(forwarder._io, client._context, 0)
+        settler.client, settler.all_sinks = client, sinks
         with running(forwarder):
             eventually(lambda: len(sinks.unanswered) == COUNT, "one message of each other sink is in flight")
             eventually(lambda: good.counts()["completed"] == 1, "the sink of the other queue is confirmed")

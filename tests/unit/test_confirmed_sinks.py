@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tickwheel.sinks.confirmed_sinks import UNCONFIRMED_BYTES, UNCONFIRMED_MESSAGES, ConfirmedSinks
+from tickwheel.sinks.confirmed_sinks import BYTES, MESSAGES, UNCONFIRMED_BYTES, UNCONFIRMED_MESSAGES, ConfirmedSinks
 
 pytestmark = pytest.mark.unit
 
@@ -12,7 +12,7 @@ A, B = "kafka://a", "kafka://b"
 
 
 def lease(sinks: ConfirmedSinks, sink: str, size: int = 1) -> None:
-    assert sinks.limit(sink, 100)
+    assert sinks.limit(sink)
     sinks.on_leased(sink, size)
 
 
@@ -24,22 +24,22 @@ def answer(sinks: ConfirmedSinks, sink: str, *, acknowledged: bool, size: int = 
 def test_a_sink_has_one_message_in_flight_until_its_broker_has_acknowledged_one() -> None:
     sinks = ConfirmedSinks()
     lease(sinks, A)
-    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (0, 1)
+    assert (sinks.limit(A), sinks.limit(B)) == (0, 1)
     answer(sinks, A, acknowledged=True)
-    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (100, 1)
+    assert (sinks.limit(A), sinks.limit(B)) == (MESSAGES // 4, 1)
     lease(sinks, A)
     lease(sinks, A)
     answer(sinks, A, acknowledged=False)
-    assert sinks.limit(A, 100) == 0
+    assert sinks.limit(A) == 0
     answer(sinks, A, acknowledged=False)
-    assert sinks.limit(A, 100) == 1
+    assert sinks.limit(A) == 1
 
 
 def test_a_message_whose_lease_is_lost_gives_its_place_back() -> None:
     sinks = ConfirmedSinks()
     lease(sinks, A)
     sinks.on_settled(A, 1)
-    assert sinks.limit(A, 100) == 1
+    assert sinks.limit(A) == 1
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,65 @@ def test_all_unconfirmed_sinks_have_a_part_of_the_places(count: int, size: int) 
     answer(sinks, A, acknowledged=True)
     for n in range(count):
         lease(sinks, f"kafka://missing-{n}", size)
-    assert (sinks.limit(B, 100), sinks.limit(A, 100)) == (0, 100)
+    assert (sinks.limit(B), sinks.limit(A)) == (0, (MESSAGES - count) // 4)
     sinks.wait(B, "b")
     assert not list(sinks.take_ready())
     answer(sinks, "kafka://missing-0", acknowledged=False, size=size)
     assert list(sinks.take_ready()) == ["b"]
+
+
+def confirm(sinks: ConfirmedSinks, *names: str) -> None:
+    for sink in names:
+        lease(sinks, sink)
+        answer(sinks, sink, acknowledged=True)
+
+
+def fill(sinks: ConfirmedSinks, sink: str, size: int = 1) -> int:
+    """Lease as many messages as possible for a sink whose topic acknowledges none. Return the number."""
+    leased = 0
+    while count := sinks.limit(sink):
+        for _ in range(count):
+            sinks.on_leased(sink, size)
+        leased += count
+    return leased
+
+
+def test_topics_that_stop_to_acknowledge_leave_places_for_other_sinks() -> None:
+    sinks = ConfirmedSinks()
+    stopped = [f"kafka://stopped-{n}" for n in range(10)]
+    confirm(sinks, A, *stopped)
+    assert [fill(sinks, sink) for sink in stopped[:3]] == [250, 187, 140]
+    for sink in stopped[3:]:
+        fill(sinks, sink)
+    # A sink without a message in flight gets places, and again each time when they are free.
+    for _ in range(3):
+        count = fill(sinks, A)
+        assert count > 10
+        for _ in range(count):
+            answer(sinks, A, acknowledged=True)
+    # So does a new sink.
+    assert sinks.limit(B) == 1
+
+
+def test_a_topic_with_large_messages_that_stops_to_acknowledge_leaves_bytes_for_other_sinks() -> None:
+    sinks = ConfirmedSinks()
+    confirm(sinks, A, B)
+    while sinks.limit(A):
+        sinks.on_leased(A, BYTES // 16)
+    assert sinks._by_sink[A].size == BYTES // 4
+    assert sinks.limit(B) > 200
+
+
+def test_a_sink_with_messages_in_flight_gets_places_in_batches() -> None:
+    sinks = ConfirmedSinks()
+    confirm(sinks, A)
+    assert fill(sinks, A) == 250
+    for _ in range(99):
+        answer(sinks, A, acknowledged=True)
+    sinks.wait(A, "a")
+    assert (sinks.limit(A), list(sinks.take_ready())) == (0, [])
+    answer(sinks, A, acknowledged=True)
+    assert (sinks.limit(A), list(sinks.take_ready())) == (100, ["a"])
 
 
 def test_the_queues_of_a_sink_wait_for_its_answer_and_take_turns() -> None:
@@ -90,11 +144,11 @@ def test_other_sinks_are_forgotten_after_a_change_of_the_queues() -> None:
     sinks.wait("kafka://c", "c")
     sinks.forget_others({})
     # The message in flight still counts as one of a confirmed sink.
-    assert (sinks.limit(A, 100), sinks.limit(B, 100)) == (1, 100)
+    assert (sinks.limit(A), sinks.limit(B)) == (1, (MESSAGES - 4) // 4)
     sinks.on_settled(B, 1)
     assert not list(sinks.take_ready())
     sinks.forget_others({})
-    assert sinks.limit(B, 100) == 1
+    assert sinks.limit(B) == 1
 
 
 def test_a_queue_waits_on_after_a_change_of_other_queues() -> None:
@@ -119,7 +173,7 @@ class Bookkeeping(RuleBasedStateMachine):
 
     @rule(url=urls, size=st.integers(1, UNCONFIRMED_BYTES))
     def leases(self, url: str, size: int) -> None:
-        if self.sinks.limit(url, 5):
+        if self.sinks.limit(url):
             self.sinks.on_leased(url, size)
             self.in_flight.append((url, size))
 
@@ -138,8 +192,11 @@ class Bookkeeping(RuleBasedStateMachine):
     @invariant()
     def totals_agree(self) -> None:
         unconfirmed = [size for url, size in self.in_flight if url not in self.sinks._confirmed]
-        total = self.sinks._unconfirmed
-        assert (total.messages, total.size) == (len(unconfirmed), sum(unconfirmed))
+        for total, sizes in (
+            (self.sinks._unconfirmed, unconfirmed),
+            (self.sinks._total, [s for _, s in self.in_flight]),
+        ):
+            assert (total.messages, total.size) == (len(sizes), sum(sizes))
         assert set(self.sinks._by_sink) == {url for url, _ in self.in_flight}
 
 

@@ -8,7 +8,8 @@ from tickwheel.errors import InvalidArgument
 from tickwheel.kafka.library import TOPIC
 from tickwheel.kafka.producer import KafkaProducers
 from tickwheel.model.queue_config import QueueConfig, parse
-from tickwheel.sinks.in_flight_messages import BYTES, EXTENDED_AT_ONCE, MESSAGES, InFlightMessages
+from tickwheel.sinks.confirmed_sinks import BYTES
+from tickwheel.sinks.in_flight_messages import EXTENDED_AT_ONCE, InFlightMessages
 from tickwheel.sinks.kafka_sink import KafkaSink, headers, key
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
@@ -17,6 +18,7 @@ from tickwheel.storage.record import FIXED, HEAD, OWNED, State, encode_pairs
 pytestmark = pytest.mark.unit
 
 URL = "kafka://orders"
+OTHER = "kafka://other"
 
 
 def message(id_: str = "m", value: str | None = None, body: bytes = b"") -> SinkMessage:
@@ -142,14 +144,14 @@ def test_a_message_is_held_until_it_is_settled_and_sent_again_if_its_outcome_is_
     in_flight.drain_answers()
     assert in_flight.acknowledged == [one]
     in_flight.on_settled([one])
-    assert (len(in_flight), in_flight.capacity) == (0, 1_000)
+    assert (len(in_flight), in_flight.is_blocked) == (0, False)
 
 
 def test_nothing_is_leased_while_a_sink_has_no_room() -> None:
     in_flight = InFlightMessages(lambda: None, 0, UnconfirmedBuffer(2 * BYTES))
     in_flight.add(URL, LimitedSink(1), [message("a"), message("b")], 30_000, 0)
     in_flight.send()
-    assert (len(in_flight.unsent), in_flight.capacity) == (1, 0)
+    assert (len(in_flight.unsent), in_flight.is_blocked) == (1, True)
 
 
 def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
@@ -157,12 +159,11 @@ def test_nothing_is_leased_while_the_held_messages_are_at_their_limit() -> None:
     one, another = message("a", body=half), message("b", body=half)
     in_flight.add(URL, LimitedSink(9), [one], 30_000, 0)
     in_flight.send()
-    assert in_flight.capacity == MESSAGES - 1
-    in_flight.add(URL, LimitedSink(9), [another], 30_000, 0)
-    in_flight.send()
-    assert in_flight.capacity == 0
+    assert in_flight.sinks.limit(OTHER) == 0
     in_flight.on_settled([one])
-    assert in_flight.capacity == MESSAGES - 1
+    assert in_flight.sinks.limit(OTHER) == 1
+    in_flight.add(OTHER, LimitedSink(9), [another], 30_000, 0)
+    assert in_flight.sinks.limit(URL) == 0
 
 
 def test_settled_messages_make_room_for_as_many_others() -> None:
@@ -171,11 +172,11 @@ def test_settled_messages_make_room_for_as_many_others() -> None:
         large = message(body=bytes(BYTES))
         in_flight.add(URL, sink, [large], 30_000, 0)
         in_flight.send()
-        assert in_flight.capacity == 0
+        assert in_flight.sinks.limit(OTHER) == 0
         in_flight.on_settled([large])
         # A settled message whose lease is lost is reported a second time, which has no effect.
         in_flight.on_settled([large])
-        assert in_flight.capacity == MESSAGES
+        assert in_flight.sinks.limit(OTHER) == 1
 
 
 def test_leases_are_extended_after_a_third_of_their_time() -> None:

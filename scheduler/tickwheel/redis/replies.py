@@ -134,6 +134,11 @@ def is_wrong_type(answer: object) -> bool:
     return isinstance(answer, ResponseError) and str(answer).startswith(WRONGTYPE)
 
 
+def is_script_failure(error: TickwheelError) -> bool:
+    """Return whether a script failed, for example because the record of a message is damaged."""
+    return isinstance(error.__cause__, ResponseError) and ScriptError(str(error.__cause__)).is_failure
+
+
 def keys_of(request: Request) -> list[str]:
     """Return the keys of the request whose type is known. A plain command has its key in second place."""
     keys = request.call.keys if request.call is not None else (request.command or ())[1:2]

@@ -7,7 +7,8 @@ to Kafka.
 
 forwarder.py           the loop of one shard: lease, send, settle, extend
 in_flight_messages.py  messages leased for sinks and not yet settled
-confirmed_sinks.py     the sinks that may have many messages in flight
+settler.py             completes, fails, extends and releases these messages
+confirmed_sinks.py     how many messages each sink may have in flight
 unconfirmed_buffer.py  the part of the send buffer that the other sinks of all shards may take
 ready_queues.py        the queues that may have due messages, and their turns
 sink.py                the protocol of a sink, its messages and its answers

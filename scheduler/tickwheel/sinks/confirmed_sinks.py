@@ -1,9 +1,14 @@
-"""The sinks that may have many messages in flight: their broker has acknowledged a message since it last rejected one.
+"""How many messages each sink of a shard may have in flight, so that no sink takes the places of all others.
 
-A message for a topic that does not exist is in flight for about 30 s, until Kafka's client gives up. If such messages
-took all places of a shard, no other sink would get any. So an unconfirmed sink has one message in flight, and all
-unconfirmed sinks have at most half of the places. TCP limits a sender that has no acknowledgement yet in the same way
-(slow start, RFC 5681).
+A sink is *confirmed* if its broker has acknowledged a message since it last rejected one. A message for a topic that
+does not exist is in flight for about 30 s, until Kafka's client gives up. So an unconfirmed sink has one message in
+flight, and all unconfirmed sinks have at most half of the places. TCP limits a sender that has no acknowledgement yet
+in the same way (slow start, RFC 5681).
+
+A topic with a partition that has no leader, or too few replicas, keeps its messages in flight until the partition is
+back. So a confirmed sink has at most a third of the places that are free: one such topic takes a quarter of the places,
+the next one a quarter of the rest. Switches share their buffers among their ports in the same way (Choudhury and Hahne,
+Dynamic queue length thresholds for shared-memory packet switches, 1998).
 """
 
 from collections import defaultdict
@@ -12,9 +17,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-# Limits of the messages in flight to all unconfirmed sinks of a shard.
-UNCONFIRMED_MESSAGES: Final = 500
-UNCONFIRMED_BYTES: Final = 2 * 2**20
+# Limits of the messages in flight to all sinks of a shard. They bound the memory, and the number of messages that may
+# arrive twice after a crash.
+MESSAGES: Final = 1_000
+BYTES: Final = 4 * 2**20
+# The part of them for all unconfirmed sinks.
+UNCONFIRMED_MESSAGES: Final = MESSAGES // 2
+UNCONFIRMED_BYTES: Final = BYTES // 2
+# A confirmed sink has at most one place for each group of free places of this size.
+_FREE_PLACES: Final = 3
+# A confirmed sink that has messages in flight gets at least this number of places at once, or as many as it has.
+# Otherwise it waits until more of its messages are settled.
+_MIN_BATCH: Final = 100
 
 
 @dataclass(slots=True)
@@ -35,6 +49,7 @@ class ConfirmedSinks:
     def __init__(self) -> None:
         self._confirmed: set[str] = set()
         self._by_sink: defaultdict[str, _InFlight] = defaultdict(_InFlight)
+        self._total = _InFlight()
         self._unconfirmed = _InFlight()
         self._waiting: dict[str, dict[str, None]] = {}
         # Whether a queue that waits may have got a place since the last `take_ready`.
@@ -44,11 +59,20 @@ class ConfirmedSinks:
         """Return whether the sink is confirmed."""
         return sink in self._confirmed
 
-    def limit(self, sink: str, capacity: int) -> int:
-        """Return how many of ``capacity`` messages may be leased for the sink now."""
-        if sink in self._confirmed:
-            return capacity
-        return min(capacity, 1) if self._has_room(sink) else 0
+    def limit(self, sink: str) -> int:
+        """Return how many messages may be leased for the sink now."""
+        free, free_bytes = MESSAGES - self._total.messages, BYTES - self._total.size
+        if free <= 0 or free_bytes <= 0:
+            return 0
+        if sink not in self._confirmed:
+            return int(self._has_room(sink))
+        if sink not in self._by_sink:
+            return max(free // (_FREE_PLACES + 1), 1)
+        in_flight = self._by_sink[sink]
+        # Each of these messages also takes a free place.
+        more = (free - _FREE_PLACES * in_flight.messages) // (_FREE_PLACES + 1)
+        has_room = _FREE_PLACES * in_flight.size < free_bytes and more >= min(_MIN_BATCH, in_flight.messages)
+        return more if has_room else 0
 
     def wait(self, sink: str, queue: str) -> None:
         """Remember a queue that may lease no message now; see `take_ready`."""
@@ -82,7 +106,7 @@ class ConfirmedSinks:
         """Forget and yield the queues that may have a place now, in the order in which their sinks began to wait."""
         if not self._has_changed or not self._waiting:
             return
-        ready = [sink for sink in self._waiting if sink in self._confirmed]
+        ready = [sink for sink in self._waiting if sink in self._confirmed and self.limit(sink)]
         free = max(0, UNCONFIRMED_MESSAGES - self._unconfirmed.messages)
         unconfirmed = (sink for sink in self._waiting if sink not in self._confirmed and self._has_room(sink))
         ready += islice(unconfirmed, free)
@@ -102,6 +126,7 @@ class ConfirmedSinks:
 
     def _add(self, sink: str, messages: int, size: int) -> None:
         self._by_sink[sink].add(messages, size)
+        self._total.add(messages, size)
         if sink not in self._confirmed:
             self._unconfirmed.add(messages, size)
 

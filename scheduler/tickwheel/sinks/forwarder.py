@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import timedelta
-from itertools import groupby
-from operator import attrgetter
 from threading import Event
 from typing import Final, NamedTuple, Protocol
 
@@ -20,28 +18,24 @@ from redis import Redis
 from tickwheel.driver.fenced_shard import FencedShard
 from tickwheel.driver.shard_connection import make_connection
 from tickwheel.driver.stats import WheelStats
-from tickwheel.errors import LeaseLost, QueueBlocked, QueueConfigConflict, QueueNotFound
+from tickwheel.errors import QueueBlocked, QueueConfigConflict, QueueNotFound
 from tickwheel.limits import CALL_MESSAGES
 from tickwheel.model.queue_config import QueueConfig
 from tickwheel.operations.context import NamespaceContext
 from tickwheel.operations.dequeue import Dequeue
 from tickwheel.operations.dequeue_options import DequeueOptions
-from tickwheel.operations.settle import complete, extend_many, fail
 from tickwheel.redis.blocking_executor import RedisExecutor
 from tickwheel.redis.channel_listener import ChannelListener
-from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.runtime.time import monotonic_ms
 from tickwheel.runtime.wake_pipe import WakePipe
 from tickwheel.sinks.in_flight_messages import InFlightMessages
 from tickwheel.sinks.ready_queues import ReadyQueues
 from tickwheel.sinks.registry import SinkRegistry
+from tickwheel.sinks.settler import SinkSettler
 from tickwheel.sinks.sink import Sink, SinkMessage
 from tickwheel.storage import keys
 
 WORKER: Final = "tickwheel-sink"
-# The forwarder leases messages only if there is room for this many. Otherwise it waits until messages in flight are
-# settled.
-MIN_BATCH: Final = 100
 # How long a stopped forwarder waits for the answers of the brokers.
 ENDING_MS: Final = 800.0
 # How many rejected messages fail before messages of other sinks are sent again: each takes a call.
@@ -53,8 +47,6 @@ _HELD_BACK_MS: Final = 100.0
 _MAX_WAIT_MS: Final = 60_000.0
 
 _log = logging.getLogger("tickwheel.sinks")
-# Shared by all shards: one line for each queue.
-_log_throttle = LogThrottle()
 
 
 class SinkQueueLookup(Protocol):
@@ -98,6 +90,7 @@ class SinkForwarder:
         self._adopted = shard.keys["adopted"]
         self._context = context
         self._io = io
+        self._settler = SinkSettler(io, context, shard.number)
         self._queue_lookup = queue_lookup
         self._sinks = sinks
         self._stats = stats
@@ -186,14 +179,13 @@ class SinkForwarder:
 
     def _dequeue_next(self) -> bool:
         """Lease messages of the next queue, and send them. Return whether to call again without waiting."""
-        capacity = min(self._in_flight.capacity, CALL_MESSAGES)
-        if capacity < MIN_BATCH or (queue := self._take_next_queue(capacity)) is None:
+        if self._in_flight.is_blocked or (queue := self._take_next_queue()) is None:
             return False
         config, url, sink = self._queues[queue]
-        capacity = self._in_flight.sinks.limit(url, capacity)
+        count = min(self._in_flight.sinks.limit(url), CALL_MESSAGES)
         lease, began = timedelta(milliseconds=config.lease_ms), monotonic_ms()
         try:
-            options = DequeueOptions.parse(capacity, lease=lease, worker=WORKER, sink=url)
+            options = DequeueOptions.parse(count, lease=lease, worker=WORKER, sink=url)
             dequeue = Dequeue(self._context, queue, options)
             messages, has_more = self._io.run(dequeue.dequeue_shard(self._shard, SinkMessage))
         except QueueBlocked as error:
@@ -220,13 +212,13 @@ class SinkForwarder:
             self._ready.add([queue])
         return True
 
-    def _take_next_queue(self, capacity: int) -> str | None:
+    def _take_next_queue(self) -> str | None:
         """Return the next queue whose sink may get messages now; None if there is none."""
         sinks = self._in_flight.sinks
         self._ready.add(sinks.take_ready())
         while (queue := self._ready.take()) is not None:
             url = self._queues[queue].url
-            if sinks.limit(url, capacity):
+            if sinks.limit(url):
                 return queue
             sinks.wait(url, queue)
         return None
@@ -236,48 +228,21 @@ class SinkForwarder:
         in_flight, stats = self._in_flight, self._stats
         in_flight.drain_answers()
         if in_flight.acknowledged:
-            self._complete(in_flight.acknowledged)
+            self._settler.complete(in_flight.acknowledged)
             stats.sink_acknowledged += len(in_flight.acknowledged)
             in_flight.on_settled(in_flight.acknowledged)
             in_flight.acknowledged = []
         for _ in range(min(len(in_flight.refused), REJECTED_AT_ONCE)):
             message, reason = in_flight.refused[0]
-            self._fail(message, reason)
+            self._settler.fail(message, reason)
             in_flight.refused.popleft()
             in_flight.on_settled([message])
             stats.sink_refused += 1
         stats.sink_in_flight = len(in_flight)
 
-    def _complete(self, messages: list[SinkMessage]) -> None:
-        messages.sort(key=attrgetter("queue"))
-        for queue, of_queue in groupby(messages, attrgetter("queue")):
-            try:
-                self._io.run(complete(self._context, list(of_queue)))
-            except (LeaseLost, QueueNotFound) as error:
-                _log.warning(
-                    "shard %d: messages of queue %s were sent to the sink, but not completed: %s",
-                    *(self._shard, queue, error),
-                )
-
-    def _fail(self, message: SinkMessage, reason: str) -> None:
-        # If the topic does not exist, for example, the broker rejects every message of the queue.
-        _log.log(
-            _log_throttle.level(f"{self._context.namespace}:{message.queue}"),
-            "shard %d: the sink rejected message %r of queue %s, so the attempt fails: %s",
-            *(self._shard, message.id, message.queue, reason),
-        )
-        try:
-            self._io.run(fail(self._context, message, f"the sink rejected the message: {reason}", None))
-        except (LeaseLost, QueueNotFound) as error:
-            _log.info("shard %d: a rejected message is no longer leased: %s", self._shard, error)
-
     def _extend(self) -> None:
         for batch in self._in_flight.to_extend(began := monotonic_ms()):
-            messages = list(batch.messages)
-            try:
-                lost = self._io.run(extend_many(self._context, messages, batch.lease_ms))
-            except QueueNotFound:
-                lost = messages
+            lost = self._settler.extend(list(batch.messages), batch.lease_ms)
             if lost:
                 _log.warning(
                     "shard %d: the leases of %d messages in flight to sinks are lost; these messages may be sent twice",
@@ -287,7 +252,10 @@ class SinkForwarder:
             self._in_flight.on_settled(lost)
 
     def _end(self) -> None:
-        """Settle the messages that the brokers answer in time. The leases of the other messages expire."""
+        """Settle the messages that the brokers answer in time. Release the others: their attempts do not count.
+
+        The next leader of the shard sends them again. An answer of a broker that comes later has no effect.
+        """
         until = monotonic_ms() + ENDING_MS
         while True:
             self._wake.clear()
@@ -299,9 +267,10 @@ class SinkForwarder:
                 self._wake.wait(left)
         if self._in_flight:
             _log.warning(
-                "shard %d: the brokers did not answer for %d messages; these are sent again after their leases end",
+                "shard %d: the brokers did not answer for %d messages; these are released, and sent again",
                 *(self._shard, len(self._in_flight)),
             )
+            self._settler.release(list(self._in_flight))
 
     def _channel(self, queue: str) -> str:
         return keys.queue_key(self._context.namespace, self._shard, queue, "wake")

@@ -1,17 +1,13 @@
 """Messages that were leased for sinks and are not settled yet: the brokers' answers, and the leases to extend."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tickwheel.sinks.confirmed_sinks import ConfirmedSinks
 from tickwheel.sinks.sink import DeliveryCallback, DeliveryStatus, Sink, SinkMessage
 from tickwheel.sinks.unconfirmed_buffer import UnconfirmedBuffer
 
-# Limits of the messages that are leased for the sinks of a shard. They bound the memory, and the number of messages
-# that may arrive twice after a crash.
-MESSAGES: Final = 1_000
-BYTES: Final = 4 * 2**20
 # A lease is extended when a third of it is over.
 _EXTENSIONS: Final = 3
 # How many batches are extended before other messages are sent again: each takes a call. The leases of others are
@@ -49,7 +45,6 @@ class InFlightMessages:
         self._batch_of: dict[SinkMessage, LeaseBatch] = {}
         self._batches: dict[LeaseBatch, None] = {}
         self._answers: deque[tuple[SinkMessage, DeliveryStatus, str]] = deque()
-        self._size = 0
         self.sinks = ConfirmedSinks()
         # Messages that the broker has answered and that are not settled yet.
         self.acknowledged: list[SinkMessage] = []
@@ -64,10 +59,13 @@ class InFlightMessages:
     def __len__(self) -> int:
         return len(self._batch_of)
 
+    def __iter__(self) -> Iterator[SinkMessage]:
+        return iter(self._batch_of)
+
     @property
-    def capacity(self) -> int:
-        """The number of messages that may be leased now."""
-        return 0 if self._size >= BYTES or self.unsent else MESSAGES - len(self)
+    def is_blocked(self) -> bool:
+        """Whether no message may be leased now: the buffer of the broker's client is full."""
+        return bool(self.unsent)
 
     def add(self, url: str, sink: Sink, messages: Sequence[SinkMessage], lease_ms: int, now: float) -> None:
         """Add messages of one queue that were leased at ``now`` and must be sent to the sink of this URL."""
@@ -75,7 +73,6 @@ class InFlightMessages:
         self._batches[batch] = None
         self._batch_of |= dict.fromkeys(messages, batch)
         for message in messages:
-            self._size += message.size
             self.sinks.on_leased(url, message.size)
             self._add_unsent(message, url)
 
@@ -122,7 +119,6 @@ class InFlightMessages:
         for message in messages:
             batch = self._batch_of.pop(message, None)
             if batch is not None:
-                self._size -= message.size
                 self.sinks.on_settled(batch.url, message.size)
                 batch.messages.discard(message)
                 if not batch.messages:
