@@ -4,8 +4,13 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from tickwheel.driver.commands import Command
+from tickwheel.errors import TickwheelError
 from tickwheel.storage import keys, scripts
 from tickwheel.storage.script_errors import ScriptError
+
+
+class WritesRefused(TickwheelError):
+    """The server refuses all writes for now: another attempt may succeed."""
 
 
 class FencedShard:
@@ -38,9 +43,11 @@ class FencedShard:
         """Call one of the wheel's own scripts with the fence, and return its reply.
 
         ``slot`` is the key of the script's slot, and ``rest`` are the further keys, if the script declares them. Raises
-        Fenced if the fence is outdated, and TickwheelError for other errors of the script.
+        Fenced if the fence is outdated, WritesRefused if the server refuses all writes, and TickwheelError for other
+        errors of the script.
         """
         try:
             return (yield scripts.bind(script, self.keys | {"slot": slot}, [self.fence, *args], rest))
         except ScriptError as error:
-            raise error.to_tickwheel_error(f"shard {self.number}") from error
+            refusal = error.to_tickwheel_error(f"shard {self.number}")
+            raise (WritesRefused(str(refusal)) if error.is_temporary else refusal) from error

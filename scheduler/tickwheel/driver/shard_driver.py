@@ -20,6 +20,7 @@ from tickwheel.driver.clock import Clock
 from tickwheel.driver.commands import Command, DutySteps, MoveSteps, ReadClaim, ReadSlot, ReadSlots, ReadStream, Steps
 from tickwheel.driver.config import DriverConfig
 from tickwheel.driver.corrupt_entries import CorruptEntries
+from tickwheel.driver.fenced_shard import WritesRefused
 from tickwheel.driver.filing import CHUNK_TIMERS, Filing
 from tickwheel.driver.firing import TimerFirer
 from tickwheel.driver.inbox_buffer import Entry, InboxBuffer, timers_to_file
@@ -97,11 +98,9 @@ class ShardDriver:
             # before the first timer fires.
             is_holding = self._clock.is_holding
             yield from self._call_claim("", self._clock.now(), max(1, self._clock.ahead_ms) if is_holding else 0)
-        except DataLoss:
-            # The shard did not compare the fences: a repaired shard accepts the same claim.
-            raise
-        except TickwheelError:
-            self.claim_refused = True
+        except TickwheelError as error:
+            # A damaged shard, or one whose server refuses all writes, did not compare the fences: try again.
+            self.claim_refused = not isinstance(error, DataLoss | WritesRefused)
             raise
         self._claims.confirm()
         self.claimed, self._shows_hold = True, is_holding

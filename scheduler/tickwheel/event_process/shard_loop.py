@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from tickwheel.driver.commands import Command, ReadClaim
 from tickwheel.driver.config import DriverConfig
+from tickwheel.driver.fenced_shard import WritesRefused
 from tickwheel.driver.queue_lookup import NamespaceLost, QueueLookup
 from tickwheel.driver.run_steps import next_command
 from tickwheel.driver.server_clock import ServerClock
@@ -156,7 +157,7 @@ class ShardLoop:
                     return False
                 if driver.claimed and not isinstance(error, DataLoss):
                     backoff.reset()
-                has_answered = driver.claimed or driver.claim_refused or isinstance(error, DataLoss)
+                has_answered = driver.claimed or driver.claim_refused or isinstance(error, DataLoss | WritesRefused)
                 is_lost = reachability.is_lost_after_error(monotonic_ms(), self._sent, has_answered=has_answered)
                 if is_lost and self._election.resign(self._shard):
                     _log.error(
@@ -166,7 +167,7 @@ class ShardLoop:
                     )
                     return True
                 # After `Fenced`, the next claim decides whether a newer leader drives the shard.
-                names = {Fenced: "fenced", DataLoss: "damaged", QueueRestored: "restarting"}
+                names = {Fenced: "fenced", DataLoss: "damaged", QueueRestored: "restarting", WritesRefused: "refused"}
                 how = next((name for kind, name in names.items() if isinstance(error, kind)), "lost")
                 # `_is_outdated` has logged a rejected claim. All shards share the throttle, so only one of them logs
                 # that their server is unreachable.

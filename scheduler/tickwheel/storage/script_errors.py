@@ -111,6 +111,8 @@ SCRIPT_ERRORS: Final[Mapping[str, ScriptErrorSpec]] = {spec.code: spec for spec 
 # Errors of the server itself.
 _WRONG_TYPE: Final = ScriptErrorSpec(WRONGTYPE, DataLoss, RetryCondition.NEVER, "{subject}: {text}")
 _OTHER: Final = ScriptErrorSpec("", TickwheelError, RetryCondition.NEVER)
+# The server cannot save its data, has too few replicas, or is busy with a script.
+_TEMPORARY: Final = frozenset({"MISCONF", "NOREPLICAS", "BUSY"})
 
 
 class ScriptError(Exception):
@@ -124,6 +126,11 @@ class ScriptError(Exception):
     def retry(self) -> RetryCondition:
         """When the call can be sent again; NEVER for errors of the server itself."""
         return SCRIPT_ERRORS.get(self.code, _OTHER).retry
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the server refuses all calls that write for now, whatever the call is."""
+        return self.code in _TEMPORARY
 
     @property
     def is_failure(self) -> bool:
