@@ -11,6 +11,7 @@ apart, so that the other timers of their queue fire.
 
 import logging
 from collections import Counter
+from math import inf
 from struct import Struct
 from typing import Final
 
@@ -22,6 +23,7 @@ from tickwheel.driver.loaded_timers import LoadedTimers, time_of
 from tickwheel.driver.queue_lookup import QueueLookup, QueueRef
 from tickwheel.driver.stats import WheelStats
 from tickwheel.driver.unknown_queues import UNKNOWN_MS, UnknownQueues
+from tickwheel.errors import Unavailable
 from tickwheel.limits import CALL_ENTRIES, STALE_CONFIG_RETRIES
 from tickwheel.runtime.log_throttle import LogThrottle
 from tickwheel.storage.script_errors import FENCED, RetryCondition, ScriptError
@@ -34,6 +36,8 @@ FIRE_BATCH: Final = 200
 # Delay of a batch after an error of its script. After an outdated configuration, this applies only if the batch has
 # failed `STALE_CONFIG_RETRIES` times with a new configuration.
 POSTPONE_MS: Final = 1_000
+# The pause after a configuration could not be read. The call itself takes some seconds then.
+RENEW_PAUSE_MS: Final = 30_000
 # Maximum number of batches of unknown queues in one duty. Few of them need a call (`FINDS_IN_VAIN`), so they do not
 # count as calls.
 UNKNOWN_BATCHES: Final = 20
@@ -76,6 +80,8 @@ class TimerFirer:
         # By queue, the number of timers in the next call, if the script did not handle all timers of an earlier call.
         self._batch_sizes: dict[int, int] = {}
         self._rejected: set[bytes] = set()
+        # When the next configuration may be read, on the monotonic clock.
+        self._renew_at = -inf
 
     def fire(self, kind: Kind, calls: int) -> DutySteps:
         """Send up to ``calls`` batches of due timers. Return whether any timers were due."""
@@ -174,9 +180,10 @@ class TimerFirer:
         if error.code == FENCED:
             raise error.to_tickwheel_error(f"shard {self._shard.number}") from error
         if error.retry is RetryCondition.WITH_CURRENT_CONFIG and self._renewals[queue_number] < STALE_CONFIG_RETRIES:
-            self._renewals[queue_number] += 1
-            self._queues.renew(queue_number, self._shard.number)
-            near.put_back(queue_number, timers)
+            if self._renew(queue_number):
+                near.put_back(queue_number, timers)
+            else:
+                self._postpone(kind, timers, POSTPONE_MS)
             return
         self._renewals.pop(queue_number, None)
         if error.is_failure and len(timers) > 1:
@@ -194,6 +201,26 @@ class TimerFirer:
             *(self._shard.number, kind.name.lower(), len(timers), queue_number, POSTPONE_MS, error),
         )
         self._postpone(kind, timers, POSTPONE_MS)
+
+    def _renew(self, queue_number: int) -> bool:
+        """Read the configuration of a queue again. Return False if the metadata shard cannot be reached now.
+
+        The timers of other queues must not wait for the metadata shard of a cluster, so calls in vain are rare.
+        """
+        if self._clock.monotonic() < self._renew_at:
+            return False
+        try:
+            self._queues.renew(queue_number, self._shard.number)
+        except Unavailable as error:
+            self._renew_at = self._clock.monotonic() + RENEW_PAUSE_MS
+            _log.log(
+                _log_throttle.level(f"renew: {error}"),
+                "shard %d: the changed configuration of queue %d cannot be read; its timers wait: %s",
+                *(self._shard.number, queue_number, error),
+            )
+            return False
+        self._renewals[queue_number] += 1
+        return True
 
     def _set_aside(self, kind: Kind, queue_number: int, timers: list[bytes], reason: str) -> None:
         if not timers:
