@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tickwheel.election.lease_member import Attendance, Attended
+from tickwheel.election.lease_attendance import Attendance, Attended
 from tickwheel.event_process import lease_election
 from tickwheel.event_process.lease_connection import LeaseConnection
 from tickwheel.event_process.main import main

@@ -1,5 +1,6 @@
 """Event processes that elect leaders by lease on a Redis Cluster, whose primaries and processes are killed."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -109,6 +110,46 @@ def has_failed_over(cluster: RedisCluster, shard: int, node: ValkeyServer) -> bo
 
 def assert_sound(client: Tickwheel) -> None:
     assert client._run(audit(client._context, passes=LIVE_PASSES)) == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_cut_at_start", [False, True], ids=["a leader", "a new process"])
+def test_the_shards_of_a_primary_that_one_process_cannot_reach_are_driven_by_the_other(
+    cluster: RedisCluster,
+    client: Tickwheel,
+    leaders: Leaders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cut_at_start: bool,
+) -> None:
+    cut, home = tmp_path / "cut", primary_of(cluster, 0)
+    lost = primary_of(cluster, shard_on_another_primary(cluster, home))
+    monkeypatch.setenv("CUT_PORT", str(lost.port))
+    monkeypatch.setenv("CUT", str(cut))
+    if is_cut_at_start:
+        cut.touch()
+    one = EventProcessChild(cluster.url, NAMESPACE, tmp_path / "one", election="lease")
+    other = EventProcessChild(
+        cluster.url, NAMESPACE, tmp_path / "other", election="lease", module="tests.fault.cut_event_process"
+    )
+    affected = [shard for shard in range(SHARDS) if primary_of(cluster, shard).port == lost.port]
+
+    def owners() -> set[str]:
+        return {leaders.now()[shard] for shard in affected}
+
+    with one:
+        leaders.settle(one, within=60)
+        with other:
+            if not is_cut_at_start:
+                leaders.settle(one, other, within=60)
+                cut.touch()
+            count = enqueue_on_all_shards(client, 20, timedelta(seconds=1))
+            wait_until_pending(client, count)
+            name = f"{socket.gethostname()}:{one.pid}"
+            eventually(lambda: owners() == {name}, "the other process drives the shards", 30)
+            cut.unlink()
+            leaders.settle(one, other, within=60)
+    assert_sound(client)
 
 
 @pytest.mark.timeout(300)

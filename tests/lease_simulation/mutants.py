@@ -16,7 +16,8 @@ from tests.lease_simulation.events import SimulatedThread
 from tickwheel.election import claims, lease_member
 from tickwheel.election.assignment import Assignment, assign
 from tickwheel.election.claims import LeaseClaims
-from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
+from tickwheel.election.lease_attendance import Attendance, Attended
+from tickwheel.election.lease_member import LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.loop_watch import LoopWatch
 from tickwheel.election.unclaimed_shards import UnclaimedShards

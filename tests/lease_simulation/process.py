@@ -7,7 +7,8 @@ from math import inf
 from typing import Any
 
 from tests.lease_simulation.events import Call, ConnectionLost, Fenced, Program, SimulatedThread, Sleep
-from tickwheel.election.lease_member import Attendance, LeaseMember
+from tickwheel.election.lease_attendance import Attendance
+from tickwheel.election.lease_member import LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.lease_steps import LeaseSteps, ReadClaims, ReleaseShards, Wait
 

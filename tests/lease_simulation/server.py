@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.lease_simulation.events import Fenced
-from tickwheel.election.lease_member import Attendance, Attended, Mode
+from tickwheel.election.lease_attendance import Attendance, Attended, Mode
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.storage.fence import StoredClaim
 

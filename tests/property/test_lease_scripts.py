@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from tests.lease_simulation.events import Fenced
 from tests.lease_simulation.server import SimulatedServer, State, StoredShard
 from tests.support.wait_until import eventually
-from tickwheel.election.lease_member import Attendance, Mode
+from tickwheel.election.lease_attendance import Attendance, Mode
 from tickwheel.election.lease_row import Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.storage.fence import CLAIM_FIELDS, StoredClaim, pack_fence

@@ -201,3 +201,19 @@ def test_a_body_that_is_nested_too_deeply_is_no_call() -> None:
 def test_an_argument_that_cannot_be_decoded_makes_no_call(kind: str, value: Any) -> None:
     body = json.dumps([[{"__type__": kind, "__value__": value}], {}, {}])
     assert request_of("one", json.dumps({"task": "t", "args": {"headers": {}, "body": body}}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "embedded"),
+    [
+        ({"group": "g", "chord": {"task": "t"}}, {}),
+        ({}, {"errbacks": [{"task": "t"}]}),
+        ({}, {"chain": [{"task": "t"}]}),
+    ],
+)
+def test_a_call_that_only_celery_can_run_is_not_recorded_as_revoked(
+    headers: dict[str, Any], embedded: dict[str, Any]
+) -> None:
+    """Celery's backends send the calls of a chord when they record the end of one of its members."""
+    call = {"headers": headers, "body": json.dumps([[], {}, embedded])}
+    assert request_of("one", json.dumps({"task": "t", "args": call}).encode()) is None

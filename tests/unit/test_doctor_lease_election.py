@@ -93,7 +93,7 @@ def test_a_shard_whose_loop_hangs_is_bad_only_if_no_other_process_drives_it() ->
     avoiding = row("host:1", drives=[0, 1], avoids=[2])
     driven = check(LeaseMembers({"a": avoiding, "b": row("host:2", drives=[2])}))
     assert [verdict for verdict, _ in driven] == ["ok", "warning"]
-    assert driven[1][1].startswith("host:1 cannot drive shard 2, because its loop hangs")
+    assert driven[1][1].startswith("host:1 cannot drive shard 2: its loop hangs")
     undriven = check(LeaseMembers({"a": avoiding}))
     assert [verdict for verdict, _ in undriven] == ["ok", "warning", "bad"]
     assert undriven[2][1].startswith("no process can drive shard 2: run `tickwheel events")

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
+from tickwheel.election.lease_attendance import Attendance, Attended
+from tickwheel.election.lease_member import LeaseMember
 from tickwheel.election.lease_row import EVENT_PROCESS, LAST_RESORT, LEASE_MS_MAX, Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.election.unclaimed_shards import UNCLAIMED_MS

@@ -76,8 +76,9 @@ def _undriven(numbers: list[int], active: Mapping[str, Row]) -> Iterator[Finding
     missing = set(numbers) - {shard for row in active.values() for shard in row.drives}
     for row in active.values():
         if row.avoids:
-            text = f"{row.name} cannot drive {shard_ranges(row.avoids)}, because its loop hangs: check its log, and"
-            yield Finding("election", "warning", f"{text} restart the process")
+            text = f"{row.name} cannot drive {shard_ranges(row.avoids)}: its loop hangs, or, in a cluster, the process"
+            text += " cannot reach the server. Check its log, and if the loop hangs, restart the process"
+            yield Finding("election", "warning", text)
     stuck = {shard for shard in missing if all(shard in row.avoids for row in active.values())}
     if stuck:
         yield Finding("election", "bad", f"no process can drive {shard_ranges(stuck)}: {_START} on another host")

@@ -39,6 +39,10 @@ _MOVING_S: Final = 2.0
 _MOVING_PAUSE_S: Final = 0.02
 
 
+class ServerRejects(RedisConnectionError):
+    """The server cannot serve the shard now, for example because the shard moves to another server."""
+
+
 class ShardConnection:
     """The connections of a shard's driver or relay: one for calls, and one for blocking reads if ``wake`` is passed.
 
@@ -115,7 +119,7 @@ class ShardConnection:
     def _retry(self, command: Call | ReadClaim) -> Any:
         try:
             return self.execute(command)
-        except (ScriptError, DataLoss) as error:
+        except (ScriptError, DataLoss, ServerRejects) as error:
             return error
 
     def _find_wrong_type(self, keys: Sequence[str]) -> str:
@@ -175,12 +179,12 @@ class ShardConnection:
                 return self._call_connection.read_response(disable_decoding=True)
             except TryAgainError as error:
                 if time.monotonic() > until:
-                    raise RedisConnectionError(
+                    raise ServerRejects(
                         f"the shard's hash slot has been migrating for {_MOVING_S} s; reconnecting"
                     ) from error
                 time.sleep(_MOVING_PAUSE_S)
             except _UNAVAILABLE_ERRORS as error:
-                raise RedisConnectionError(f"the server rejects the driver's commands for now: {error!r}") from error
+                raise ServerRejects(f"the server rejects the driver's commands for now: {error!r}") from error
 
     def _connect(self) -> RawConnection:
         connection = make_connection(self._client, self._name)

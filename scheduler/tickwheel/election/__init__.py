@@ -12,6 +12,7 @@ lock_folder.py        the folder of this user's lock files
 zookeeper.py          election by ZooKeeper, in one thread
 lease_options.py      the options of an election by lease
 lease_row.py          the row in which a member of an election by lease describes itself
+lease_attendance.py   the call of a member, and its reply
 lease_member.py       what a member sees and decides, without I/O
 answer_times.py       how soon a member answers what all members hear
 unclaimed_shards.py   when a member of the last resort may claim shards that nobody has claimed

@@ -11,13 +11,12 @@ The protocol and its rules were simulated before they were built (docs/decisions
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from math import inf
 from typing import Final
 
 from tickwheel.election.answer_times import longest_wait_ms
 from tickwheel.election.assignment import Assignment, assign_by_rank
+from tickwheel.election.lease_attendance import Attendance, Attended, Mode
 from tickwheel.election.lease_row import EVENT_PROCESS, NewerRow, Row
 from tickwheel.election.stored_assignment import NONE_STORED, StoredAssignment
 from tickwheel.election.unclaimed_shards import UnclaimedShards
@@ -39,41 +38,6 @@ MAX_PROPOSALS: Final = 8
 KIND: Final = "lease"
 # A member of which only the assignment is known.
 _UNKNOWN: Final = Row(EVENT_PROCESS, 0, frozenset(), frozenset(), frozenset(), "")
-
-
-class Mode(StrEnum):
-    """What a call does with the member's own row."""
-
-    JOIN = "join"  # writes the row
-    KEEP = "keep"  # writes the row if there is one: other members may have removed it
-    LEAVE = "leave"  # removes the row
-
-
-@dataclass(frozen=True, slots=True)
-class Attendance:
-    """A call of the script `attend_election`.
-
-    ``row`` is the member's own row, and ``announces`` whether the other members must hear of it at once. ``removals``
-    are the members that have died, each with the row that this member has seen. ``proposal`` replaces the assignment
-    ``seen``, if that is still the stored one. ``is_first`` marks the first call on a connection.
-    """
-
-    mode: Mode
-    row: Row
-    announces: bool
-    removals: list[tuple[str, bytes]]
-    seen: StoredAssignment
-    proposal: StoredAssignment | None
-    is_first: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Attended:
-    """The reply: whether the member had a row before the call, then all rows and the assignment after the call."""
-
-    had_row: bool
-    rows: Mapping[str, bytes]
-    assignment: StoredAssignment
 
 
 class LeaseMember:
@@ -209,6 +173,11 @@ class LeaseMember:
             for member, (_, since) in self._seen.items()
             if member in self._writing and now - since < self._lease_of(member) / 2
         ]
+
+    def is_avoided_by_others(self, shard: int) -> bool:
+        """Return whether no other member can drive the shard. Any thread may call this."""
+        rows = (row for member, row in self._rows.items() if member != self.id)
+        return all(row is not None and shard in row.avoids for row in rows)
 
     # What the member decides about shards.
 

@@ -56,12 +56,15 @@ class LeaseShards:
         self._waiting: dict[int, tuple[Callable[[], None], SimpleQueue[LeaseLeadership | None]]] = {}
         self._held: dict[int, LeaseLeadership] = {}
         self._releases: dict[int, bytes] = {}
+        # The shards that this process cannot reach.
+        self._resigned: set[int] = set()
         self._is_closed = False
 
     def wait_for(self, shard: int, on_loss: Callable[[], None]) -> "SimpleQueue[LeaseLeadership | None]":
         """Wait for the leadership of the shard: it comes through the queue; None if the process leaves."""
         queue: SimpleQueue[LeaseLeadership | None] = SimpleQueue()
         with self._changed:
+            self._resigned.discard(shard)
             if self._is_closed:
                 queue.put(None)
             else:
@@ -86,6 +89,12 @@ class LeaseShards:
                 if leadership.claims.fence:
                     self._releases[leadership.shard] = leadership.claims.fence
                 self._mark_changed()
+
+    def resign(self, shard: int) -> None:
+        """Avoid the shard until its loop waits for the leadership again."""
+        with self._changed:
+            self._resigned.add(shard)
+            self._mark_changed()
 
     def await_losses(self, timeout_s: float) -> None:
         """Wait until all leaderships are lost or released."""
@@ -114,6 +123,11 @@ class LeaseShards:
         """Return the shards whose loops wait for a leadership."""
         with self._changed:
             return set(self._waiting)
+
+    def resigned(self) -> set[int]:
+        """Return the shards that this process cannot reach."""
+        with self._changed:
+            return set(self._resigned)
 
     def held(self) -> dict[int, LeaseLeadership]:
         """Return the leaderships that are not released, by shard: also the lost ones."""

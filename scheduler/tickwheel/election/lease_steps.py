@@ -11,7 +11,8 @@ from math import inf
 from typing import Any, Final
 
 from tickwheel.election.answer_times import longest_wait_ms, reading_pause_ms
-from tickwheel.election.lease_member import Attendance, Attended, LeaseMember
+from tickwheel.election.lease_attendance import Attendance, Attended
+from tickwheel.election.lease_member import LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.loop_watch import LoopWatch
 from tickwheel.storage.fence import StoredClaim
@@ -117,7 +118,7 @@ class LeaseSteps:
         }
         unclaimed = {shard for shard, leadership in held.items() if not (leadership.claims.fence or leadership.lost)}
         member.waiting = self._shards.standing() | unclaimed
-        member.avoided = set(self._hanging)
+        member.avoided = set(self._hanging) | self._shards.resigned()
         call = member.attend(sent, is_first=is_first)
         attended: Attended = yield call
         now = self._clock()

@@ -105,9 +105,12 @@ class ZooKeeperElection:
     def resign(self, shard: int) -> bool:
         """Mark the shard as unreachable until the next `acquire`, and return True.
 
-        If no other member can reach the shard either, change nothing, and return False.
+        If no other member can reach the shard either, or no other member can be elected now because ZooKeeper cannot be
+        reached, change nothing, and return False.
         """
         with self._changed:
+            if not self._connected:
+                return False
             others = (
                 unreachable_shards for member, unreachable_shards in self._members.items() if member != self.member
             )

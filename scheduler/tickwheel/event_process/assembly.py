@@ -194,6 +194,7 @@ def _lease_election(options: LeaseOptions, context: NamespaceContext, io: Driver
         rank=options.rank,
         lease_ms=1000 * options.session_timeout_s,
         waits_for_unclaimed=options.waits_for_unclaimed,
+        is_cluster=io.is_cluster,
     )
 
 

@@ -7,12 +7,13 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tickwheel.driver.commands import ReadClaim
-from tickwheel.driver.shard_connection import ShardConnection, make_connection
-from tickwheel.election.lease_member import Attendance, Attended
+from tickwheel.driver.shard_connection import ServerRejects, ShardConnection, make_connection
+from tickwheel.election.lease_attendance import Attendance, Attended
 from tickwheel.election.stored_assignment import StoredAssignment
 from tickwheel.errors import TickwheelError
 from tickwheel.plan import BROKEN_ANSWER, broken_answer_error
 from tickwheel.redis.channel_listener import ChannelListener
+from tickwheel.runtime.time import monotonic_ms
 from tickwheel.storage import scripts
 from tickwheel.storage.fence import StoredClaim
 from tickwheel.storage.keys import election_key, namespace_key, shard_key
@@ -33,11 +34,15 @@ class LeaseConnection:
     def __init__(
         self, connect: Callable[[int], Redis], namespace: str, member: str, shards: int, wake: int, answer_ms: float
     ) -> None:
-        """``connect`` returns a client of a shard's server. ``wake`` is a file descriptor that ends a wait."""
+        """``connect`` returns a client of a shard's server. ``wake`` is a file descriptor that ends a wait.
+
+        ``answer_ms`` is the time-out of a call.
+        """
         self._connect = connect
         self._namespace = namespace
         self._member = member
         self._shards = shards
+        self._answer_ms = answer_ms
         self._key = election_key(namespace)
         self._namespace_key = namespace_key(namespace)
         self._attend = scripts.load("attend_election")
@@ -116,15 +121,19 @@ class LeaseConnection:
         """
         by_server: dict[ShardConnection, dict[int, ReadClaim | Call]] = {}
         replies: dict[int, Any] = dict.fromkeys(commands)
-        # An attempt to connect can take as long as the pause between two calls of the election, so one attempt that
-        # fails ends the attempts of this call. The next call begins with the shards that may be reachable.
+        # An attempt to connect can take as long as the pause between two calls of the election. So if the attempts of
+        # this call have taken as long, the call goes on with the servers that are connected. The next call begins with
+        # the shards that may be reachable.
+        ends_at = monotonic_ms() + self._answer_ms
         for shard in sorted(commands, key=self._unreachable.__contains__):
+            if shard not in self._by_shard and monotonic_ms() >= ends_at:
+                continue
             try:
                 by_server.setdefault(self._connection(shard), {})[shard] = commands[shard]
             except (RedisError, OSError, TickwheelError):
                 self._unreachable.add(shard)
-                break
-            self._unreachable.discard(shard)
+            else:
+                self._unreachable.discard(shard)
         for connection, own in by_server.items():
             try:
                 answers = connection.execute_together([*own.values()])
@@ -133,10 +142,12 @@ class LeaseConnection:
                     raise
                 self._forget(connection)
             else:
-                replies |= {
-                    shard: None if isinstance(answer, Exception) else answer
-                    for shard, answer in zip(own, answers, strict=True)
-                }
+                for shard, answer in zip(own, answers, strict=True):
+                    if isinstance(answer, ServerRejects):
+                        # The shard may have another server now.
+                        del self._by_shard[shard]
+                    elif not isinstance(answer, Exception):
+                        replies[shard] = answer
         return replies
 
     def _connection(self, shard: int) -> ShardConnection:

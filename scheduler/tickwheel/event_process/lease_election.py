@@ -8,6 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from math import inf
 from random import SystemRandom
 from threading import Event, Lock, Thread
 from typing import Final
@@ -15,7 +16,8 @@ from typing import Final
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from tickwheel.election.election import owner_name
-from tickwheel.election.lease_member import CALLS_PER_LEASE, Attendance, LeaseMember
+from tickwheel.election.lease_attendance import Attendance
+from tickwheel.election.lease_member import CALLS_PER_LEASE, LeaseMember
 from tickwheel.election.lease_shards import LeaseLeadership, LeaseShards
 from tickwheel.election.lease_steps import Command, LeaseSteps, ReadClaims, ReleaseShards, Wait
 from tickwheel.errors import Forbidden, TickwheelError
@@ -52,11 +54,12 @@ class LeaseElection:
         rank: int,
         lease_ms: float,
         waits_for_unclaimed: bool = True,
+        is_cluster: bool = False,
     ) -> None:
         """``connect`` returns a client of a shard's server. Its time-out should be a quarter of the lease.
 
-        ``rank`` is EVENT_PROCESS or LAST_RESORT. For ``waits_for_unclaimed``, see `LeaseMember`. The first call of
-        `acquire` connects.
+        ``rank`` is EVENT_PROCESS or LAST_RESORT. For ``waits_for_unclaimed``, see `LeaseMember`. In a cluster, shards
+        have different servers. The first call of `acquire` connects.
         """
         self.member = uuid.uuid4().hex
         random = SystemRandom().random
@@ -64,6 +67,9 @@ class LeaseElection:
         self._namespace = namespace
         self._count = shards
         self._lease_ms = lease_ms
+        self._is_cluster = is_cluster
+        # When the last call of the election has succeeded, on the monotonic clock.
+        self._attended_at = -inf
         self._wake = WakePipe()
         self._state = LeaseMember(
             self.member,
@@ -120,8 +126,16 @@ class LeaseElection:
         return self._shards.wait_for(shard, on_loss).get()
 
     def resign(self, shard: int) -> bool:
-        """Return False: if one process cannot reach the server, the others mostly cannot either."""
-        return False
+        """Leave the shard to others until the next `acquire`, and return True.
+
+        Change nothing, and return False, if the others probably cannot reach the shard either: its server is that of
+        the metadata, which this process cannot reach now, or all others avoid the shard.
+        """
+        has_attended = monotonic_ms() - self._attended_at < self._lease_ms / 2
+        if not (self._is_cluster and has_attended) or self._state.is_avoided_by_others(shard):
+            return False
+        self._shards.resign(shard)
+        return True
 
     def leave(self) -> None:
         """Leave the election. Wait until others have taken over all shards, for at most HAND_OVER_S."""
@@ -192,6 +206,8 @@ class LeaseElection:
         command = next(steps)
         while not self._is_closing:
             reply = self._execute(connection, command)
+            if isinstance(command, Attendance):
+                self._attended_at = monotonic_ms()
             if isinstance(command, Attendance) and not command.is_first:
                 backoff.reset()
                 self._rejections.clear()

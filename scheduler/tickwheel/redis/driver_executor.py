@@ -10,6 +10,11 @@ from tickwheel.redis.blocking_executor import RedisExecutor
 class DriverExecutor(RedisExecutor):
     """Runs plans as `RedisExecutor` does, and finds the server of a shard."""
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the shards can have different servers."""
+        return self._servers.topology.is_cluster
+
     def connect(self, shard: int, key: str) -> Redis:
         """Return a redis-py client of the server that has the shard now.
 
