@@ -116,9 +116,15 @@ class KafkaProducers:
                 "topic %s: no broker answers: %s; events wait in their outboxes", self.topic, failure.args[0].str()
             )
 
-    def discard(self, producer: "PolledProducer") -> None:
-        """Close a failed producer. The next call of `producer` creates another."""
+    def discard(self, producer: "PolledProducer", error: Any = None) -> None:
+        """Close a failed producer. The next call of `producer` creates another.
+
+        ``error`` is why the broker rejected a record. If a batch was too large for the topic, later batches are small.
+        """
         with self._lock:
+            if error is not None and error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                # A batch size that the user has set is kept.
+                self._settings = _SMALL_BATCHES | self._settings
             if self._producer is producer:
                 self._producer = None
         producer.close()

@@ -192,7 +192,7 @@ class Relay:
             _check_open(producer)
             error = windows.first_error()
             if error is not None:
-                self._producers.discard(producer)
+                self._producers.discard(producer, error)
                 raise TickwheelError(f"Kafka rejected an event: {error}")
             now = monotonic_ms()
             if windows.has_acknowledged and (
