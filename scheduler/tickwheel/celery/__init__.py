@@ -25,6 +25,7 @@ control.py          `revoke` for calls that went to Tickwheel
 revoked_calls.py    the end of a running call that was revoked with ``terminate``
 queue_names.py      the names of the queues of a Celery app in both systems
 celery_message.py   conversion of Celery messages, and the reasons why a message cannot be converted
+broker_url.py       the URL of Celery's broker in the form of kombu
 importer.py         `tickwheel import celery`: the move of messages out of Celery's Redis, without loss
 """
 

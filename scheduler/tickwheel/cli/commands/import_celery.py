@@ -11,6 +11,7 @@ import redis
 import typer
 
 from tickwheel import InvalidArgument, Tickwheel, limits
+from tickwheel.celery.broker_url import kombu_url
 from tickwheel.celery.importer import CeleryQueue, Importer, Report
 from tickwheel.cli.command import command
 from tickwheel.cli.command_help import CommandGroup
@@ -165,18 +166,19 @@ def _broker_error(error: redis.RedisError, *, has_begun: bool) -> CommandError:
 def _check_no_worker(url: str, key_prefix: str) -> None:
     try:
         from celery import Celery
+        from kombu.exceptions import OperationalError
     except ModuleNotFoundError as error:
         raise InvalidArgument("--unacked needs Celery, to check for running workers: install celery") from error
-    if url.startswith("unix://"):
-        parts = urlsplit(url)
-        url = f"redis+socket://{parts.netloc}{parts.path}?virtual_host={parse_qs(parts.query).get('db', ['0'])[0]}"
-    with Celery(broker=url, set_as_current=False) as app:
+    with Celery(broker=kombu_url(url), set_as_current=False) as app:
         # While kombu waits for an answer, it reads the messages that workers have held for at least this time, and
         # returns them to their queues. No message is that old.
         app.conf.broker_transport_options = {"visibility_timeout": _NEVER_S} | (
             {"global_keyprefix": key_prefix} if key_prefix else {}
         )
-        names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
+        try:
+            names = sorted(name for reply in app.control.ping(timeout=_PING_S) for name in reply)
+        except OperationalError as error:
+            raise redis.ConnectionError(str(error)) from error
     if names:
         raise CommandError(f"Celery workers are running and hold messages: stop {', '.join(names)} first")
 
