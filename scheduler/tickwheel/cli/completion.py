@@ -4,6 +4,7 @@ An error must not disturb the command line that the user is typing, so completio
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tickwheel.storage.record import State
 # A person waits for the completion of a word.
 _TIMEOUT = timedelta(seconds=1)
 _NAMES = ("url", "namespace")
+_SAFE_NAME = re.compile(r"[\w.:@/+-]+")
 
 
 def complete_state(incomplete: str) -> list[str]:
@@ -58,7 +60,12 @@ def complete_task(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))
+    """Return the names that begin with the text.
+
+    Shells evaluate the answer, and other programs may have written any names. So names with other characters than
+    letters, digits and a few signs without a meaning for shells are left out.
+    """
+    return sorted(name for name in names if name.startswith(incomplete) and _SAFE_NAME.fullmatch(name))
 
 
 def _target(context: typer.Context) -> Target:

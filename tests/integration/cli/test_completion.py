@@ -9,6 +9,7 @@ from tests.integration.cli.command_runner import WriteModule
 from tests.support.celery_app import make_celery_app
 from tickwheel import Tickwheel
 from tickwheel.cli.app import app
+from tickwheel.storage.keys import settings_key
 from tickwheel.testing import PrivateServer
 
 pytestmark = pytest.mark.integration
@@ -69,6 +70,18 @@ def test_the_names_of_routed_tasks_are_completed(cli_client: Tickwheel) -> None:
     assert offers("tickwheel route set mail.", "mail.send", "mail.read")
     assert not offers("tickwheel route set mail.", "report")
     assert offers("tickwheel route unset ", "mail.send", "report")
+
+
+def test_names_that_a_shell_would_evaluate_are_not_offered(
+    cli_client: Tickwheel, tickwheel_server: PrivateServer
+) -> None:
+    """Shells evaluate what is completed, and a Redis user of the namespace can write any name."""
+    cli_client.set_setting("route:mail.send", '{"to":"tickwheel","share":1.0}')
+    route = '{"to":"celery","share":1}'
+    with tickwheel_server.client() as redis:
+        for name in ("mail.$(id)", "mail.`id`", "mail.\\$(id)", "mail.\n", 'mail."', "mail.;id", "mail. id"):
+            redis.hset(settings_key(cli_client._context.namespace), f"route:{name}", route)
+    assert completed("tickwheel route set mail.")[0] == "_arguments '*: :((mail.send))'"
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)\n", "raise ValueError\n"])
