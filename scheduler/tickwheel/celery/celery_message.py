@@ -152,6 +152,11 @@ def why_only_celery_can_run(headers: Mapping[str, Any], embedded: Mapping[str, A
     return None
 
 
+def without_following_calls(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers of a call without those for which only Celery can run it."""
+    return {name: value for name, value in headers.items() if name not in (*_FOLLOWING_CALLS, "group")}
+
+
 def parse_time(label: str, text: object) -> datetime:
     """Return a time of Celery's headers. A time without a time zone is UTC, whatever ``timezone`` the app has, as in
     Celery's worker (`celery.utils.time.maybe_make_aware`).

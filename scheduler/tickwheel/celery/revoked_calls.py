@@ -17,7 +17,7 @@ from typing import Any, Final
 from celery import states
 from kombu.utils.json import loads
 
-from tickwheel.celery.celery_message import decode_message, why_only_celery_can_run
+from tickwheel.celery.celery_message import decode_message, without_following_calls
 from tickwheel.celery.failure_record import is_cancelled, record_revoked, stored_state
 from tickwheel.model.message import LeasedMessage
 from tickwheel.tasks.app import TaskApp
@@ -164,15 +164,13 @@ class WaitingCalls(Middleware):
 def request_of(id_: str, payload: bytes) -> dict[str, Any] | None:
     """Return the request of the Celery call in a message, or None if the message is another one.
 
-    None also if only Celery can run the call: another program has enqueued it. Celery's backends send further calls of
-    a group or chord when its state is stored.
+    The request names no calls that follow: any program can enqueue a message that names some, and Celery's backends
+    make the calls of a chord when they store the end of one of its members.
     """
     try:
         call = decode_message(payload)
-        args, kwargs, embedded = loads(call["args"]["body"])
-        headers = dict(call["args"]["headers"])
-        if why_only_celery_can_run(headers, embedded or {}):
-            return None
+        args, kwargs, _ = loads(call["args"]["body"])
+        headers = without_following_calls(call["args"]["headers"])
         reply_to = str(call["args"].get("reply_to", ""))
         own = {"id": id_, "task": str(call["task"]), "args": args, "kwargs": kwargs, "reply_to": reply_to}
         return {**headers, **own, "correlation_id": id_}
